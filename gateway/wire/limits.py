@@ -1,0 +1,204 @@
+"""The one table of limits: every number of seconds and every bound in bytes or items.
+
+Nothing else in the project holds such a number.  A row is a dataclass field with its default, its
+unit and the reason for the value; ``GROK_GATEWAY_GUARD_SCALE`` multiplies the *guard* rows together,
+so that a test which waits for a fail-open waits for seconds instead of ten minutes.
+
+Facts quoted as "Grok" were measured on grok 1.0.41.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = [
+    "GUARD_SETTINGS",
+    "LIMITS",
+    "SIZES",
+    "LimitError",
+    "Limits",
+    "Sizes",
+    "limits_from_environment",
+]
+
+SCALE_VARIABLE = "GROK_GATEWAY_GUARD_SCALE"
+
+
+class LimitError(ValueError):
+    """A limit breaks a rule of the table; the text names the setting, the value and the rule."""
+
+
+def _row(default: float, reason: str, *, guard: bool = False) -> Any:
+    return dataclasses.field(default=default, metadata={"reason": reason, "guard": guard})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds, all of them.  ``reason`` of a row: ``Limits.reason("write")``."""
+
+    # -- guard rows: scaled together -----------------------------------------------------------
+    pre_hook_registered: float = _row(600, "Grok's cap for a hook's timeout; longer is cut to it", guard=True)
+    pre_hook_margin: float = _row(15, "a deny must reach Grok well before the registered timeout", guard=True)
+    dialog: float = _row(570, "a person may think; ends before the pre hook's absolute deadline", guard=True)
+    check: float = _row(540, "a check or test run after an edit; ends before the dialog window", guard=True)
+    policy: float = _row(15, "a policy decision is computation, not thought", guard=True)
+    ack: float = _row(5, "a live client says so at once; no word means nobody is there", guard=True)
+    early_answer: float = _row(1, "post and stop hooks: answered before the client's timeout", guard=True)
+    orphan_grace: float = _row(
+        5, "a client of a dead worker reconnects within this or is rescued", guard=True
+    )
+    resume_window: float = _row(60, "how long a connection waits for its client's next socket", guard=True)
+    reattach_silence: float = _row(
+        30, "a re-attached turn silent for this long hangs on a lost hook", guard=True
+    )
+
+    # -- answers to client requests ------------------------------------------------------------
+    initialize: float = _row(30, "initialize and authenticate: includes a leader still starting")
+    session_open: float = _row(60, "session/new and session/load: MCP start-up, a long replay")
+    set_option: float = _row(10, "session/set_*: Grok does not answer for an unknown session")
+    request: float = _row(30, "any other request except session/prompt, which has none")
+    cancel_settle: float = _row(5, "a cancelled turn answers in 8 ms; afterwards it is given up")
+
+    # -- sockets -------------------------------------------------------------------------------
+    write: float = _row(10, "a client that reads nothing for this long is cut off")
+    head: float = _row(5, "a request head still incomplete after this gets 408")
+    ping_interval: float = _row(20, "an idle socket is asked; any byte received counts as life")
+    ping_timeout: float = _row(20, "longer than any stall of a healthy client seen")
+    close: float = _row(3, "the peer's closing frame, then the transport is aborted")
+    retry_after: float = _row(1, "Retry-After of a 503: a worker starts in under a second")
+
+    # -- processes -----------------------------------------------------------------------------
+    terminate: float = _row(3, "TERM to KILL for a child and its process group")
+    bridge_eof: float = _row(1, "a bridge exits 8 ms after EOF; afterwards TERM")
+    leader_start: float = _row(30, "0.3 s measured; a cold disk and a busy machine may need more")
+    bridge_start: float = _row(15, "0.3 s measured, 1.3 s with ten at once")
+    probe_interval: float = _row(5, "health of leader, front and workers")
+    probe_timeout: float = _row(5, "one probe; three in a row missed is a hang")
+    worker_hang: float = _row(15, "a worker that answers no ping for this long is restarted")
+    backoff_first: float = _row(0.5, "first pause before a lost leader is started again")
+    backoff_last: float = _row(30, "pauses double up to this")
+    circuit_window: float = _row(60, "too many starts within this open the circuit")
+    circuit_rest: float = _row(60, "an open circuit tries one start after this long")
+    drain: float = _row(30, "a planned hand-over; then what is open is denied")
+    drain_all: float = _row(3, "all workers drain at once: nobody to hand over to")
+    stop_decision: float = _row(0.5, "the front waits to see whether the workers stop too")
+    rescue: float = _row(2, "a rescue bridge cancels a turn in 20 ms; then it is closed by force")
+    systemd_watchdog: float = _row(30, "WatchdogSec of the unit; fed at a third of it")
+    escrow: float = _row(2, "the front asks the watchdog for the listening socket")
+    control: float = _row(5, "an answer on a control channel")
+    reconnect: float = _row(0.1, "pause between tries to reach a control socket that is not there yet")
+    supervisor_gone: float = _row(3, "after supervisord died: the workers end, then the leader")
+    ready: float = _row(60, "`up` and `restart` wait this long for readiness")
+    lost_hook: float = _row(1, "a tool call with no hook after a re-attach: the hook was lost")
+    down: float = _row(10, "`down`: everything of this home is gone")
+    install: float = _row(600, "npm fetches 50 MB and unpacks 166 MB")
+    seam: float = _row(2, "live updates held back while a second bridge loads the session")
+
+    @staticmethod
+    def reason(name: str) -> str:
+        """The reason recorded for a row."""
+        return str(Limits.__dataclass_fields__[name].metadata["reason"])
+
+    @property
+    def pre_hook_answer(self) -> float:
+        """A pre hook registered with the table's value is settled this long after it opened."""
+        return self.pre_hook_registered - self.pre_hook_margin
+
+    def scaled(self, factor: float) -> Limits:
+        """The same table with every guard row multiplied by ``factor``."""
+        rows = (f for f in dataclasses.fields(self) if f.metadata["guard"])
+        return dataclasses.replace(self, **{f.name: getattr(self, f.name) * factor for f in rows})
+
+    def with_guard_settings(self, settings: Mapping[str, float]) -> Limits:
+        """The table with the ``guard.*`` settings (milliseconds) put in, rules checked.
+
+        Raises LimitError naming the setting and the rule it breaks.
+        """
+        changed = dict[str, float]()
+        for key, value in settings.items():
+            if key not in GUARD_SETTINGS:
+                raise LimitError(f"guard.{key}: unknown; allowed are {', '.join(sorted(GUARD_SETTINGS))}")
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+                raise LimitError(
+                    f"guard.{key} = {value!r}: must be a positive, finite number of milliseconds"
+                )
+            changed[GUARD_SETTINGS[key]] = float(value) / 1000
+        table = dataclasses.replace(self, **changed)
+        table.check_rules()
+        return table
+
+    def check_rules(self) -> None:
+        """Raise LimitError unless ack ≤ policy < check < dialog < the pre hook's absolute deadline."""
+        order = ("ack", "policy", "check", "dialog", "pre_hook_answer")
+        names = {row: f"guard.{key}" for key, row in GUARD_SETTINGS.items()}
+        names["pre_hook_answer"] = "the pre hook's deadline"
+        for low, high in itertools.pairwise(order):
+            small, large = getattr(self, low), getattr(self, high)
+            if small > large or (small == large and low != "ack"):
+                sign = "≤" if low == "ack" else "<"
+                raise LimitError(
+                    f"{names[low]} ({small * 1000:g} ms) must be {sign} {names[high]} ({large * 1000:g} ms)"
+                )
+
+
+#: Settings of the ``[guard]`` section (milliseconds, names of the TypeScript gateway) and their rows.
+GUARD_SETTINGS = {"ackMs": "ack", "policyMs": "policy", "checkBudgetMs": "check", "dialogMs": "dialog"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bounds in bytes, or in items where the name says so."""
+
+    head: int = 16 * 1024  # a request head; 431 above
+    frame: int = 64 * 2**20  # a WebSocket message; 1009 above
+    grok_line: int = 63 * 2**20  # bytes + quotes + backslashes: Grok wraps the line in a JSON string
+    engine_line: int = 64 * 2**20  # Grok's own frame limit; a longer line is dropped and reported
+    read: int = 256 * 1024  # one read from a pipe
+    write_high: int = 256 * 1024  # a transport asks its source to pause above this
+    resume_buffer: int = 4 * 2**20  # server frames kept for a client that comes back
+    resume_frames: int = 8192  # likewise, counted
+    packet: int = 128 * 1024  # one message on a control channel; SO_SNDBUF holds it
+    channel_queue: int = 256  # packets waiting on a control channel
+    stderr_tail: int = 4096  # of a child, kept for error texts
+    open_requests: int = 256  # of one client, unanswered
+    open_gates: int = 256  # of one client
+    sessions: int = 64  # of one connection
+    sockets: int = 512  # of one worker; a full worker is skipped
+    pending_heads: int = 512  # sockets whose head is still being read
+    backlog: int = 1024  # listen(2)
+    journal: int = 1 * 2**20  # rewritten (compacted) above
+    log: int = 10 * 2**20  # one log file, then rotated
+    log_backups: int = 3
+    held_lines: int = 4096  # engine lines held back at a seam
+    bridge_failures: int = 3  # lost bridges within a minute; then 1011
+    bridge_failure_window_s: int = 60
+    leader_starts: int = 5  # within circuit_window; then the circuit opens
+    probe_misses: int = 3
+    start_retries: int = 3
+    status_clients: int = 256  # listed by `status`
+    lent_body: int = 16 * 2**20  # POST /mcp/<token>; 413 above
+    lent_calls: int = 64  # parked lent calls of one connection
+
+
+def limits_from_environment(environ: Mapping[str, str] = os.environ) -> Limits:
+    """The table, its guard rows scaled by GROK_GATEWAY_GUARD_SCALE (default 1).
+
+    Raises LimitError for a value that is not a number in (0, 1].
+    """
+    text = environ.get(SCALE_VARIABLE, "1")
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = math.nan
+    if not 0 < factor <= 1:
+        raise LimitError(f"{SCALE_VARIABLE}={text!r}: must be a number above 0 and at most 1")
+    return Limits().scaled(factor)
+
+
+LIMITS = limits_from_environment()
+SIZES = Sizes()
