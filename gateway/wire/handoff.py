@@ -1,0 +1,85 @@
+"""What the front and a worker tell each other about sockets, connections and the leader.
+
+The worker listens at its control socket, the front connects (again and again, until it is there).
+Words on that channel, all `gateway.wire.control` packets:
+
+========== =========== ==========================================================================
+op         direction   meaning
+========== =========== ==========================================================================
+hello      F→W R       ``{role: "front", pid}``; answered by ``hello`` with the fields of `WorkerHello`
+owns       W→F         ``{connections: [id], tokens: [token]}`` more that this worker owns (chunks)
+disowns    W→F         the same fields, no longer owned
+load       W→F         ``{state, sockets}`` whenever one of them changes
+leader     F→W         the fields of `LeaderInfo`, at once after hello and at every change
+socket     F→W         `SocketOffer`, the consumed request bytes as payload, one descriptor
+========== =========== ==========================================================================
+
+Anybody may ask a worker ``ping`` (answer ``pong {state}``) and ``status``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+from gateway.wire.control import Packet
+
+__all__ = ["LeaderInfo", "LeaderState", "SocketKind", "SocketOffer", "WorkerHello", "WorkerState"]
+
+LeaderState = Literal["absent", "starting", "ready", "lost", "backoff", "broken"]
+WorkerState = Literal["starting", "ready", "draining"]
+SocketKind = Literal["ws", "pi", "mcp"]
+
+
+class _Fields:
+    """A dataclass that travels as the fields of a packet; unknown fields are ignored, so that a
+    front and a worker of two versions understand each other during an upgrade."""
+
+    def to_fields(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
+        names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: fields[name] for name in names if name in fields})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeaderInfo(_Fields):
+    """The leader as the front knows it, and how to start a bridge to it."""
+
+    state: LeaderState = "absent"
+    reason: str = ""  #: why it is not ready, for people
+    generation: str = ""  #: 8 hex digits, one value for the life of one leader process; "" while none runs
+    pid: int = 0
+    created: float = 0.0  #: create time, with ``pid`` the leader's `Identity`
+    socket: str = ""
+    bridge: Sequence[str] = ()  #: whole argv of a bridge
+    link: bool = False  #: ``bridge[0]`` is a pinned copy: start a hard link of it, unlink once initialized
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: a bridge's whole environment
+    engine: str = ""  #: "grok" or "harness"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerHello(_Fields):
+    """A worker introduces itself."""
+
+    name: str
+    pid: int
+    state: WorkerState
+    sockets: int
+    capacity: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SocketOffer(_Fields):
+    """One accepted TCP connection, its request head admitted and consumed."""
+
+    kind: SocketKind
+    conn: str = ""  #: connection id to resume (32 hex digits), "" for a new one
+    received: int = 0  #: server frames that the resuming client has read
+
+    def packet(self, head: bytes, fd: int) -> Packet:
+        """``head`` is everything read from the socket so far; the receiver feeds it to its parser."""
+        return Packet("socket", self.to_fields(), head, (fd,))
