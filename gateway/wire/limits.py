@@ -92,6 +92,9 @@ class Limits:
     escrow: float = _row(2, "the front asks the watchdog for the listening socket")
     control: float = _row(5, "an answer on a control channel")
     reconnect: float = _row(0.1, "pause between tries to reach a control socket that is not there yet")
+    accept_pause: float = _row(0.1, "no descriptor left for a new socket: let some close, then go on")
+    roster_settle: float = _row(1, "a starting front lets the workers that run say what they own")
+    gather: float = _row(2, "a worker's part of `status`; below `control`, or one hung worker would hide all")
     supervisor_gone: float = _row(3, "after supervisord died: the workers end, then the leader")
     ready: float = _row(60, "`up` and `restart` wait this long for readiness")
     lost_hook: float = _row(1, "a tool call with no hook after a re-attach: the hook was lost")
@@ -155,6 +158,9 @@ class Sizes:
     """Bounds in bytes, or in items where the name says so."""
 
     head: int = 16 * 1024  # a request head; 431 above
+    head_line: int = 8192  # one line of it with CRLF, and below it the fields: what the workers'
+    head_fields: int = 128  # WebSocket parser takes; 431 above, or an admitted socket would just close
+    linger: int = 64 * 1024  # bytes of a refused request read away, so that it ends by FIN, not RST
     frame: int = 64 * 2**20  # a WebSocket message; 1009 above
     grok_line: int = 63 * 2**20  # bytes + quotes + backslashes: Grok wraps the line in a JSON string
     engine_line: int = 64 * 2**20  # Grok's own frame limit; a longer line is dropped and reported
