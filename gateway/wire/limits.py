@@ -100,6 +100,7 @@ class Limits:
     lost_hook: float = _row(1, "a tool call with no hook after a re-attach: the hook was lost")
     down: float = _row(10, "`down`: everything of this home is gone")
     install: float = _row(600, "npm fetches 50 MB and unpacks 166 MB")
+    model_answer: float = _row(60, "the offline model has streamed its answer long before")
     seam: float = _row(2, "live updates held back while a second bridge loads the session")
 
     @staticmethod
@@ -188,6 +189,7 @@ class Sizes:
     start_retries: int = 3
     status_clients: int = 256  # listed by `status`
     lent_body: int = 16 * 2**20  # POST /mcp/<token>; 413 above
+    model_request: int = 64 * 2**20  # to the offline model; 413 above
     lent_calls: int = 64  # parked lent calls of one connection
 
 
