@@ -1,0 +1,110 @@
+"""Fixtures that every room of the tests may use.
+
+Nothing of a test may outlive it: each run marks its environment with ``GROK_GATEWAY_TEST_ID`` and
+each test's folder is unique, so a process that still carries one of them afterwards was leaked.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engines.grok import write_offline_config
+from tests.engines.processes import carriers, describe
+from tests.engines.scripted_model import ScriptedModel
+
+ROOT = Path(__file__).resolve().parent.parent
+MARKER = "GROK_GATEWAY_TEST_ID"
+#: Where ``make test`` installs the pinned engine.
+INSTALLED_GROK = ROOT / ".cache/grok/node_modules/@xai-official/grok/bin/grok-native"
+#: Seconds that a process may take to vanish after its test has ended.
+GRACE = 3.0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Inherited from xdist's controller, a tag would blame one worker for the processes of another.
+    os.environ[MARKER] = f"{os.getpid()}-{secrets.token_hex(4)}"
+    for name in [n for n in os.environ if n.startswith("GROK_GATEWAY_") and n not in _KEPT]:
+        del os.environ[name]  # a developer's own instance must not leak into the tests
+    for name in ("XAI_API_KEY", "GROK_CODE_XAI_API_KEY", "GROK_HOME", "PI_GROK_BINARY"):
+        os.environ.pop(name, None)
+
+
+_KEPT = {MARKER, "GROK_GATEWAY_TEST_GROK"}
+
+
+@pytest.fixture(scope="session")
+def grok_binary() -> Path:
+    """The real engine: ``GROK_GATEWAY_TEST_GROK``, else the one that ``make test`` installed."""
+    named = os.environ.get("GROK_GATEWAY_TEST_GROK")
+    binary = Path(named) if named else INSTALLED_GROK
+    if not os.access(binary, os.X_OK):
+        text = (
+            f"NO REAL GROK: {binary} is not executable; "
+            "`make test` installs it, GROK_GATEWAY_TEST_GROK names another"
+        )
+        if os.environ.get("CI") == "true":
+            pytest.fail(text)
+        pytest.skip(text)
+    return binary
+
+
+@pytest.fixture(scope="session")
+def model() -> Iterator[ScriptedModel]:
+    """The scripted model, one for the run: scripts are told apart by their keys."""
+    server = ScriptedModel().start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def short_tmp() -> Iterator[Path]:
+    """A folder whose path is short enough for Unix sockets (107 bytes at most)."""
+    folder = Path(tempfile.mkdtemp(prefix="gg", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def grok_home(short_tmp: Path, model: ScriptedModel) -> Path:
+    """A GROK_HOME for a real engine that talks to the scripted model and to nobody else."""
+    home = short_tmp / "grok-home"
+    write_offline_config(home, model.url)
+    return home
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    return find_free_port()
+
+
+def find_free_port() -> int:
+    """A TCP port on 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves a process of its own behind (and end that process)."""
+    before = set(carriers(os.environ[MARKER]))
+    yield
+    deadline = time.monotonic() + GRACE
+    while (left := set(carriers(os.environ[MARKER])) - before) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if left:
+        text = "\n".join(describe(pid) for pid in left)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        pytest.fail(f"processes outlived the test:\n{text}")
