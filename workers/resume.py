@@ -114,6 +114,7 @@ class FrameBuffer:
                     return 0
             elif self._end + need < self._start:  # strictly: equal offsets mean an empty ring
                 return self._end
+            need = max(need, self._size // 64)  # drop a few at once: each drop costs a header
             position, length = self._record(self._start)
             self._start = position + _LENGTH.size + length
             self._first += 1
