@@ -70,6 +70,7 @@ class Limits:
     ping_interval: float = _row(20, "an idle socket is asked; any byte received counts as life")
     ping_timeout: float = _row(20, "longer than any stall of a healthy client seen")
     close: float = _row(3, "the peer's closing frame, then the transport is aborted")
+    bridge_write: float = _row(30, "Grok reads nothing for 7 s while it digests a line of 40 MiB")
     retry_after: float = _row(1, "Retry-After of a 503: a worker starts in under a second")
 
     # -- processes -----------------------------------------------------------------------------
@@ -99,6 +100,9 @@ class Limits:
     ready: float = _row(60, "`up` and `restart` wait this long for readiness")
     lost_hook: float = _row(1, "a tool call with no hook after a re-attach: the hook was lost")
     down: float = _row(10, "`down`: everything of this home is gone")
+    progress: float = _row(0.05, "the command line looks again; each look also wakes supervisord")
+    status: float = _row(1, "one component's answer to `status`: a hung one must not hold up the table")
+    fatal_rest: float = _row(30, "supervisord never tries a FATAL program again; the watchdog does")
     install: float = _row(600, "npm fetches 50 MB and unpacks 166 MB")
     model_answer: float = _row(60, "the offline model has streamed its answer long before")
     seam: float = _row(2, "live updates held back while a second bridge loads the session")
@@ -165,8 +169,13 @@ class Sizes:
     frame: int = 64 * 2**20  # a WebSocket message; 1009 above
     grok_line: int = 63 * 2**20  # bytes + quotes + backslashes: Grok wraps the line in a JSON string
     engine_line: int = 64 * 2**20  # Grok's own frame limit; a longer line is dropped and reported
+    overlong_head: int = 1024  # first bytes of a dropped line, kept to find its id
+    log_line: int = 1024  # of a child's output in one log line; the rest is cut
     read: int = 256 * 1024  # one read from a pipe
     write_high: int = 256 * 1024  # a transport asks its source to pause above this
+    write_batch: int = 512  # buffers in one writev; the kernel takes 1024
+    fragment: int = 256 * 1024  # a longer message is fragmented: pings and pongs pass between
+    control_frames: int = 16  # pongs waiting for a client that does not read; older ones are dropped
     resume_buffer: int = 4 * 2**20  # server frames kept for a client that comes back
     resume_frames: int = 8192  # likewise, counted
     packet: int = 128 * 1024  # one message on a control channel; SO_SNDBUF holds it
@@ -181,6 +190,7 @@ class Sizes:
     journal: int = 1 * 2**20  # rewritten (compacted) above
     log: int = 10 * 2**20  # one log file, then rotated
     log_backups: int = 3
+    descriptors: int = 4096  # of one process: `sockets`, each with pipes, pidfd and journal
     held_lines: int = 4096  # engine lines held back at a seam
     bridge_failures: int = 3  # lost bridges within a minute; then 1011
     bridge_failure_window_s: int = 60
