@@ -94,7 +94,7 @@ async def test_calls_of_one_conversation_have_ids_of_their_own(client: TestClien
         (b"{}", "messages"),
         (b'{"messages": []}', "messages"),
         (b'{"messages": ["x"]}', "messages"),
-        (b'{"messages": [{}], "tools": {}}', "tools"),
+        (b'{"messages": [{}], "tools": {"a": 1}}', "tools"),
     ],
 )
 async def test_bad_request_is_told_why(client: TestClient[Any, Any], data: bytes, word: str) -> None:
@@ -277,9 +277,12 @@ async def test_real_engine_carries_the_instructions_out(agent: Agent, tmp_path: 
     some = names.pop()
     assert f"content of {some}" in await prompt(f"read {some}")
 
-    await prompt(
-        f"write one two to new.txt\nreplace two with three in new.txt\nreplace content with x in {some}"
+    edits = (
+        "write one two to new.txt",
+        "replace two with three in new.txt",
+        f"replace content with x in {some}",
     )
+    await prompt("\n".join(edits))
     assert (tmp_path / "new.txt").read_text() == "one three"
     assert (tmp_path / some).read_text() == f"x of {some}\n"
 
