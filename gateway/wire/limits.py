@@ -78,10 +78,13 @@ class Limits:
     bridge_eof: float = _row(1, "a bridge exits 8 ms after EOF; afterwards TERM")
     leader_start: float = _row(30, "0.3 s measured; a cold disk and a busy machine may need more")
     bridge_start: float = _row(15, "0.3 s measured, 1.3 s with ten at once")
+    leader_poll: float = _row(0.02, "a starting leader is looked at this often; it needs 0.2 s")
+    leftovers: float = _row(1, "TERM to KILL for tools of a dead leader: the next one waits for it")
+    version: float = _row(10, "answer to --version: 0.04 s; a cold disk reads 166 MB")
     probe_interval: float = _row(5, "health of leader, front and workers")
     probe_timeout: float = _row(5, "one probe; three in a row missed is a hang")
     worker_hang: float = _row(15, "a worker that answers no ping for this long is restarted")
-    backoff_first: float = _row(0.5, "first pause before a lost leader is started again")
+    backoff_first: float = _row(0.5, "first pause; a leader that had been ready is started again at once")
     backoff_last: float = _row(30, "pauses double up to this")
     circuit_window: float = _row(60, "too many starts within this open the circuit")
     circuit_rest: float = _row(60, "an open circuit tries one start after this long")
@@ -187,6 +190,10 @@ class Sizes:
     sockets: int = 512  # of one worker; a full worker is skipped
     pending_heads: int = 512  # sockets whose head is still being read
     backlog: int = 1024  # listen(2)
+    structure: int = 2**20  # bytes outside of strings in a client message; more would hold the worker's loop
+    depth: int = 127  # levels of JSON that Grok reads; a deeper line it drops without a word
+    id: int = 1024  # an id of a client's request, as spelled
+    session_id: int = 128  # characters
     journal: int = 1 * 2**20  # rewritten (compacted) above
     log: int = 10 * 2**20  # one log file, then rotated
     log_backups: int = 3

@@ -20,9 +20,8 @@ import struct
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any
-
-import psutil
 
 from gateway.wire.limits import LIMITS
 
@@ -35,12 +34,17 @@ __all__ = [
     "wait_exit",
 ]
 
+_TICKS = os.sysconf("SC_CLK_TCK")
 _SETPRIV = shutil.which("setpriv")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Identity:
-    """One process for good: ``created`` is psutil's create time (seconds since the epoch)."""
+    """One process for good: ``created`` is its start in seconds since the machine booted.
+
+    Not since the epoch, as `psutil.Process.create_time` gives it: that value jumps when the clock
+    is set, and every living process would then count as gone.
+    """
 
     pid: int
     created: float
@@ -49,12 +53,13 @@ class Identity:
     def of(cls, pid: int) -> Identity | None:
         """The living process with this pid, None if there is none (a zombie is none)."""
         try:
-            process = psutil.Process(pid)
-            if process.status() == psutil.STATUS_ZOMBIE:
-                return None
-            return cls(pid, process.create_time())
-        except (psutil.Error, ValueError):
+            # The command's name may hold blanks and parentheses: fields start behind its last one.
+            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
             return None
+        if not fields or fields[0] in b"ZX":
+            return None
+        return cls(pid, int(fields[19]) / _TICKS)
 
     def alive(self) -> bool:
         """Whether this very process still runs."""
