@@ -32,7 +32,7 @@ def read_secret(file: Path) -> str:
         ) from error
     if not _SECRET.fullmatch(text):
         raise SecretError(
-            f"{file} does not hold 64 hex digits; delete it and `grok-gateway restart gateway` makes a new one"
+            f"{file} does not hold 64 hex digits; delete it, `grok-gateway restart gateway` makes a new one"
         )
     return text
 
