@@ -1,0 +1,536 @@
+"""JSON-RPC 2.0 messages, one a line, read and changed without printing them again.
+
+A message that is parsed and printed again is another message: ``1.0`` becomes ``1.0`` or ``1``,
+``2**70`` becomes a float, escapes change, of a key that stands twice one is lost.  So a message is
+kept as the bytes that came, parsed beside them, and changed by *splicing*: one value is cut out and
+other bytes are put in its place.
+
+Two sides, two readers:
+
+* `parse_client` reads what a client sent: strictly, whole, always.  What it accepts, Grok reads the
+  same way; what Grok would drop without a word (JSON nested too deeply, a number beyond a double) is
+  refused with an error that a person can act on.
+* `parse_engine` reads what the engine wrote: its spelling is fixed (``jsonrpc`` first, then ``id``
+  or ``method``, no spaces), so the start of a line tells what it is and a chunk of megabytes is not
+  parsed.  A line that does not start in the known way is parsed whole, never guessed.
+
+Grok prints ids again (``1e3`` comes back as ``1000.0``, ``"\\u00e9"`` as ``"é"``) and answers nothing
+to an id that it cannot read (``1e400``, ``"\\ud800"``).  Whoever forwards a client's request puts an
+id of its own in with `replace_id`, and the client's id back into the answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NoReturn
+
+import orjson
+
+from gateway.wire.limits import SIZES
+
+__all__ = [
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "NULL_ID",
+    "PARSE_ERROR",
+    "BadMessage",
+    "EngineLine",
+    "Message",
+    "Span",
+    "dump",
+    "error_bytes",
+    "id_of_line",
+    "members",
+    "notification_bytes",
+    "parse_client",
+    "parse_engine",
+    "replace_id",
+    "request_bytes",
+    "result_bytes",
+    "set_member",
+    "splice",
+]
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+
+NULL_ID = b"null"
+
+#: What is the same for Grok and for us whatever follows; an unterminated string is taken to the end,
+#: so that no start is tried twice (the cost stays linear for any input).
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+#: Everything up to the first lone surrogate.  One escape at a time, so that the second half of
+#: ``\\\\`` is never taken for the start of another.
+_SOUND = re.compile(
+    rb"(?:[^\\]++|\\(?!u[dD][89a-fA-F]).|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+",
+    re.DOTALL,
+)
+_SURROGATE_HINT = re.compile(rb"\\u[dD][89a-fA-F]")
+_BLANK = re.compile(r"[ \t\n\r]*")
+_LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
+
+
+class BadMessage(Exception):  # noqa: N818 (what it is about, not that it is an error)
+    """A client's message is refused.  ``id_raw`` is the id to answer with (``null`` if unknown)."""
+
+    def __init__(self, code: int, text: str, id_raw: bytes = NULL_ID) -> None:
+        super().__init__(text)
+        self.code, self.text, self.id_raw = code, text, id_raw
+
+    def answer(self) -> bytes:
+        """The error response."""
+        return error_bytes(self.id_raw, self.code, self.text)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """A member of a JSON object: its value, and where it stands in the bytes (half-open)."""
+
+    value: Any
+    key: int  #: start of the key
+    start: int  #: start of the value
+    end: int  #: end of the value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    """A client's message.  ``data`` is one line without line end; its values are parsed beside it."""
+
+    kind: Literal["request", "notification", "response"]
+    data: bytes
+    id_raw: bytes = b""  #: the id as the client spelled it; b"" of a notification
+    method: str = ""  #: "" of a response
+    params: Any = None  #: a dict, a list, or None when absent
+    result: Any = None
+    error: Any = None
+    spans: Mapping[str, Span] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+    def raw(self, member: str) -> bytes:
+        """The bytes of a top-level member's value, b"" if it is absent."""
+        span = self.spans.get(member)
+        return self.data[span.start : span.end] if span else b""
+
+    def changed(self, **values: bytes) -> Message:
+        """The message with the values of top-level members replaced, read again from the result.
+
+        Reading again costs little (requests are rare) and makes what was screened what is sent.
+        """
+        edits = [(self.spans[name].start, self.spans[name].end, raw) for name, raw in values.items()]
+        return parse_client(splice(self.data, edits))
+
+
+def splice(data: bytes, edits: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """``data`` with each ``data[start:end]`` replaced; the spans do not overlap."""
+    parts, position = list[bytes](), 0
+    for start, end, raw in sorted(edits):
+        parts += (data[position:start], raw)
+        position = end
+    parts.append(data[position:])
+    return b"".join(parts)
+
+
+class _Reader:
+    """Strict JSON with spans: the standard library's C scanner, walked by hand at one level."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.id_twice = False
+        self.problem = ""  #: the first thing that Grok would not read as we do
+        self._scan = json.JSONDecoder(
+            object_pairs_hook=self._object,
+            parse_float=self._float,
+            parse_int=self._int,
+            parse_constant=self._constant,
+        ).raw_decode
+
+    def value(self, index: int) -> tuple[Any, int]:
+        """The value at ``index`` and its end.  Raises ValueError, RecursionError."""
+        return self._scan(self.text, index)
+
+    def blank(self, index: int) -> int:
+        """The first index at or after ``index`` that is no white space."""
+        return _end(_BLANK.match(self.text, index))
+
+    def object(self, index: int) -> tuple[dict[str, Span], int]:
+        """The members of the object at ``index``, spans in characters.  Raises like `value`."""
+        found = dict[str, Span]()
+        index = self.blank(index + 1)
+        if self.text[index : index + 1] == "}":
+            return found, index + 1
+        while True:
+            key_at = index
+            if self.text[index : index + 1] != '"':
+                raise json.JSONDecodeError("Expecting a member name", self.text, index)
+            key, index = self.value(index)
+            index = self.blank(index)
+            if self.text[index : index + 1] != ":":
+                raise json.JSONDecodeError("Expecting ':'", self.text, index)
+            start = self.blank(index + 1)
+            problem = self.problem
+            value, end = self.value(start)
+            if key == "id":  # Grok never sees a client's id: what only Grok cannot read is no problem
+                self.problem = problem
+            if key in found:
+                self.id_twice = self.id_twice or key == "id"
+                self._note(f"the member {_shown(key)} stands twice")
+            found[key] = Span(value, key_at, start, end)
+            index = self.blank(end)
+            mark = self.text[index : index + 1]
+            if mark == "}":
+                return found, index + 1
+            if mark != ",":
+                raise json.JSONDecodeError("Expecting ',' or '}'", self.text, index)
+            index = self.blank(index + 1)
+
+    def _note(self, problem: str) -> None:
+        self.problem = self.problem or problem
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            names = [name for name, _ in pairs]
+            self._note(f"the member {_shown(next(n for n in names if names.count(n) > 1))} stands twice")
+        return result
+
+    def _float(self, digits: str) -> float:
+        number = float(digits)
+        if math.isinf(number):
+            self._note("a number is beyond the range of a double")
+        return number
+
+    def _int(self, digits: str) -> int | float:
+        return int(digits) if len(digits) <= 300 else self._float(digits)
+
+    def _constant(self, name: str) -> NoReturn:
+        raise json.JSONDecodeError(f"{name} is not JSON", self.text, 0)
+
+
+def parse_client(data: bytes) -> Message:
+    """Read one message of a client.  Raises BadMessage.
+
+    Line ends between tokens become spaces (in the engine's direction a message is one line); a lone
+    surrogate becomes U+FFFD, as in every encoder of UTF-8, since Grok drops such a line unread.
+    """
+    # Line ends inside strings are no JSON, so the strict parse below still refuses them: they are
+    # only replaced once it has succeeded.
+    reader, spans = _read_client(data)
+    line = data.translate(_LINE_ENDS) if b"\n" in data or b"\r" in data else data
+    values = {name: span.value for name, span in spans.items()}
+    id_raw = NULL_ID
+    is_response = "method" not in values and ("result" in values or "error" in values)
+    if "id" in spans and not is_response and not reader.id_twice:
+        id_raw = _request_id(line, spans["id"])
+
+    def refuse(text: str) -> NoReturn:
+        raise BadMessage(INVALID_REQUEST, f"Invalid Request: {text}", id_raw)
+
+    if reader.problem:
+        refuse(reader.problem)
+    if _depth(values) > SIZES.depth:
+        refuse(f"nested deeper than {SIZES.depth} levels")
+    if values.get("jsonrpc") != "2.0":
+        refuse('"jsonrpc" must be "2.0"')
+    repaired = _repaired(line, None if is_response else spans.get("id"))
+    if repaired is not line:
+        return parse_client(repaired)
+    if is_response:
+        return _response(line, values, spans, refuse)
+    if not isinstance(values.get("method"), str):
+        refuse('"method" must be a string')
+    if "result" in values or "error" in values:
+        refuse("both a method and a result or error")
+    if "params" in values and not isinstance(values["params"], (dict, list)):
+        refuse('"params" must be an object or an array')
+    return Message(
+        "request" if "id" in values else "notification",
+        line,
+        id_raw if "id" in values else b"",
+        values["method"],
+        values.get("params"),
+        spans=spans,
+    )
+
+
+def _read_client(data: bytes) -> tuple[_Reader, dict[str, Span]]:
+    """The top-level members with spans in bytes.  Raises BadMessage without an id."""
+    if len(data) > SIZES.structure and len(_STRING.sub(b"", data)) > SIZES.structure:
+        raise BadMessage(
+            INVALID_REQUEST, f"Invalid Request: more than {SIZES.structure} bytes outside of strings"
+        )
+    try:
+        text = data.decode("utf-8")
+        reader = _Reader(text)
+        start = reader.blank(0)
+        if text[start : start + 1] == "{":
+            spans, end = reader.object(start)
+        else:
+            value, end = reader.value(start)
+            spans = {}
+        if reader.blank(end) != len(text):
+            raise json.JSONDecodeError("Extra data", text, end)
+    except UnicodeDecodeError as error:
+        raise BadMessage(PARSE_ERROR, f"Parse error: not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise BadMessage(PARSE_ERROR, f"Parse error: {error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise BadMessage(
+            INVALID_REQUEST, f"Invalid Request: nested deeper than {SIZES.depth} levels"
+        ) from None
+    if text[start : start + 1] != "{":
+        what = "batches are not supported" if isinstance(value, list) else "not a JSON object"
+        raise BadMessage(INVALID_REQUEST, f"Invalid Request: {what}")
+    return reader, spans if text.isascii() else _in_bytes(text, spans)
+
+
+def _request_id(line: bytes, span: Span) -> bytes:
+    if isinstance(span.value, bool) or not isinstance(span.value, (str, int, float)):
+        raise BadMessage(INVALID_REQUEST, 'Invalid Request: "id" must be a string or a number')
+    if span.end - span.start > SIZES.id:
+        raise BadMessage(INVALID_REQUEST, f'Invalid Request: "id" has more than {SIZES.id} bytes')
+    return line[span.start : span.end]
+
+
+def _response(line: bytes, values: dict[str, Any], spans: dict[str, Span], refuse: Any) -> Message:
+    # A response is never answered with its own id: that id belongs to the engine's requests.
+    if "result" in values and "error" in values:
+        refuse("both a result and an error")
+    if "params" in values:
+        refuse("a response has no params")
+    if isinstance(values.get("id"), bool) or not isinstance(values.get("id"), (str, int)):
+        refuse("a response needs the id of its request")
+    if "error" in values and not isinstance(values["error"], dict):
+        refuse('"error" must be an object')
+    span = spans["id"]
+    return Message(
+        "response",
+        line,
+        line[span.start : span.end],
+        result=values.get("result"),
+        error=values.get("error"),
+        spans=spans,
+    )
+
+
+def _repaired(line: bytes, keep: Span | None) -> bytes:
+    """``line`` with each lone surrogate replaced by U+FFFD (same length), the same object if none.
+
+    ``keep`` is the id, which is echoed as it came.
+    """
+    if not _SURROGATE_HINT.search(line):
+        return line
+    edits = list[tuple[int, int, bytes]]()
+    position = _end(_SOUND.match(line))
+    while position < len(line):
+        if not (keep and keep.start <= position < keep.end):
+            edits.append((position, position + 6, b"\\ufffd"))
+        position = _end(_SOUND.match(line, position + 6))
+    return splice(line, edits) if edits else line
+
+
+def _end(match: re.Match[Any] | None) -> int:
+    assert match, "a pattern that matches nothing always matches"
+    return match.end()
+
+
+def _depth(value: Any) -> int:
+    level, depth = [value], 0
+    while level and depth <= SIZES.depth:
+        depth += 1
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, (dict, list))
+        ]
+    return depth
+
+
+def _in_bytes(text: str, spans: dict[str, Span]) -> dict[str, Span]:
+    offsets, done, size = dict[int, int](), 0, 0
+    for index in sorted({i for span in spans.values() for i in (span.key, span.start, span.end)}):
+        size += len(text[done:index].encode())
+        offsets[index], done = size, index
+    return {
+        name: Span(span.value, offsets[span.key], offsets[span.start], offsets[span.end])
+        for name, span in spans.items()
+    }
+
+
+def _shown(name: str) -> str:
+    """A client's name for an error text: printable ASCII, shortened."""
+    return json.dumps(name if len(name) <= 64 else name[:64] + "…")
+
+
+def members(raw: bytes) -> dict[str, Span]:
+    """The members of a JSON object, spans in bytes.  Raises ValueError when ``raw`` is not one."""
+    text = raw.decode("utf-8")
+    reader = _Reader(text)
+    start = reader.blank(0)
+    if text[start : start + 1] != "{":
+        raise ValueError("not a JSON object")
+    spans, end = reader.object(start)
+    if reader.blank(end) != len(text):
+        raise ValueError("more than one JSON value")
+    return spans if text.isascii() else _in_bytes(text, spans)
+
+
+def set_member(raw: bytes, name: str, value_raw: bytes) -> bytes:
+    """The JSON object ``raw`` with member ``name`` set; every other byte stays."""
+    spans = members(raw)
+    if span := spans.get(name):
+        return splice(raw, [(span.start, span.end, value_raw)])
+    at = raw.rindex(b"}")
+    comma = b"," if spans else b""
+    return raw[:at] + comma + dump(name) + b":" + value_raw + raw[at:]
+
+
+# -- lines of the engine ------------------------------------------------------------------------------
+
+_ENGINE_ID = re.compile(
+    rb'\{"jsonrpc":"2\.0","id":(-?\d+|"(?:[^"\\]|\\.)*+"|null)(,"method":"|,"result":|,"error":)'
+)
+_ENGINE_NOTIFICATION = re.compile(
+    rb'\{"jsonrpc":"2\.0","method":"([^"\\]+)","params":\{"sessionId":"([^"\\]+)"'
+    rb'(?:,"update":\{"sessionUpdate":"([^"\\]+)")?'
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineLine:
+    """One line of the engine: what its start tells, the rest parsed only when `body` is asked for."""
+
+    kind: Literal["request", "notification", "response", "noise"]  #: noise: no JSON object, for the log
+    data: bytes
+    id_raw: bytes = b""
+    method: str = ""
+    session: str = ""  #: ``params.sessionId``, "" if there is none (of a request: see ``body``)
+    update: str = ""  #: ``params.update.sessionUpdate``, "" if there is none
+
+    @functools.cached_property
+    def body(self) -> dict[str, Any]:
+        """The whole message, parsed."""
+        value = _load(self.data)
+        return value if isinstance(value, dict) else {}
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """``params`` of the message, {} if they are no object."""
+        value = self.body.get("params")
+        return value if isinstance(value, dict) else {}
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the line repeats history for a ``session/load``."""
+        if b'"isReplay":true' not in self.data:  # a quote inside a string is escaped: no false "no"
+            return False
+        meta = self.params.get("_meta")
+        return isinstance(meta, dict) and meta.get("isReplay") is True
+
+
+def parse_engine(line: bytes) -> EngineLine:
+    """Read one line of the engine; never raises.
+
+    Only notifications of a session are told by their start alone.  The end is looked at too: after
+    the closing brace of ``params`` comes the message's own, so no ``id`` can follow.
+    """
+    match = _ENGINE_NOTIFICATION.match(line)
+    if match and line.endswith(b"}}"):
+        method, session, update = match.groups(b"")
+        return EngineLine("notification", line, b"", method.decode(), session.decode(), update.decode())
+    body = _load(line)
+    if not isinstance(body, dict):
+        return EngineLine("noise", line)
+    id_raw = id_of_line(line) or b""
+    method_name, params = body.get("method"), body.get("params")
+    if isinstance(method_name, str):
+        params = params if isinstance(params, dict) else {}
+        update_object = params.get("update")
+        found = EngineLine(
+            "request" if id_raw else "notification",
+            line,
+            id_raw,
+            method_name,
+            _text(params.get("sessionId")),
+            _text(update_object.get("sessionUpdate")) if isinstance(update_object, dict) else "",
+        )
+    elif id_raw and ("result" in body or "error" in body):
+        found = EngineLine("response", line, id_raw)
+    else:
+        return EngineLine("noise", line)
+    found.__dict__["body"] = body  # parsed already
+    return found
+
+
+def _load(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        pass
+    try:  # orjson refuses lone surrogates and deep nesting, which must not stop a line
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def id_of_line(line: bytes) -> bytes | None:
+    """The bytes of the top-level ``id``; None when there is none or the line is no JSON object."""
+    if match := _ENGINE_ID.match(line):
+        return match[1]
+    try:
+        span = members(line).get("id")
+    except (ValueError, RecursionError):
+        return None
+    return line[span.start : span.end] if span else None
+
+
+def replace_id(line: bytes, id_raw: bytes) -> bytes:
+    """``line`` with its top-level ``id`` replaced.  Raises ValueError when it has none."""
+    if match := _ENGINE_ID.match(line):
+        return line[: match.start(1)] + id_raw + line[match.end(1) :]
+    span = members(line).get("id")
+    if span is None:
+        raise ValueError("the message has no id")
+    return line[: span.start] + id_raw + line[span.end :]
+
+
+# -- messages of our own ------------------------------------------------------------------------------
+
+
+def dump(value: Any) -> bytes:
+    """Compact JSON in ASCII (which holds any string, lone surrogates too)."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def error_bytes(id_raw: bytes, code: int, message: str, data: Mapping[str, Any] | None = None) -> bytes:
+    """An error response."""
+    error: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = dict(data)
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (id_raw, dump(error))
+
+
+def result_bytes(id_raw: bytes, result_raw: bytes) -> bytes:
+    """A response with a result that is JSON already."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id_raw, result_raw)
+
+
+def request_bytes(id_raw: bytes, method: str, params_raw: bytes) -> bytes:
+    """A request with params that are JSON already."""
+    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (id_raw, dump(method), params_raw)
+
+
+def notification_bytes(method: str, params: Mapping[str, Any]) -> bytes:
+    """A notification."""
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (dump(method), dump(dict(params)))
