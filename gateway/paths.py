@@ -137,6 +137,16 @@ class Paths:
         return self.run / "supervisord.pid"
 
     @property
+    def restarts(self) -> Path:
+        """How often each component was started, kept by the watchdog."""
+        return self.run / "restarts.json"
+
+    @property
+    def up_lock(self) -> Path:
+        """flock held while `up` or `down` is at work."""
+        return self.run / "up.lock"
+
+    @property
     def leader_socket(self) -> Path:
         return self.run / "leader.sock"
 
