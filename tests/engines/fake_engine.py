@@ -365,8 +365,8 @@ class _CancelledError(Exception):
 class _Turn:
     """Plays the actions of a prompt: ``say {text, chunks, delay}``, ``bytes`` n (one chunk), ``updates`` n,
     ``sleep`` s, ``wait`` path (until the file exists), ``tool`` name {marker: file created when it runs,
-    permission: true}, ``ask`` method (any reverse request, its answer is said), ``raw`` line,
-    ``error`` object, ``die`` code."""
+    permission: true}, ``ask`` method (any reverse request, its answer is said), ``raw`` line
+    or ``raw_file`` path (sent as it is), ``error`` object, ``die`` code."""
 
     def __init__(self, client, number, params, session, state):
         self.client, self.number, self.params = client, number, params
@@ -415,6 +415,9 @@ class _Turn:
             self._chunk(json.dumps(answer))
         elif "raw" in action:
             self.client.out.put(action["raw"].encode("utf-8", "surrogatepass") + b"\n")
+        elif "raw_file" in action:
+            with open(action["raw_file"], "rb") as file:
+                self.client.out.put(file.read() + b"\n")
         elif "die" in action:
             _die(action["die"])
 

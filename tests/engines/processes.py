@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["carriers", "children", "describe", "state"]
+__all__ = ["carriers", "children", "describe", "parent", "state"]
 
 
 def carriers(text: str) -> list[int]:
@@ -22,7 +22,7 @@ def carriers(text: str) -> list[int]:
 
 def children(pid: int) -> list[int]:
     """Pids of the direct children."""
-    return [p for p in _pids() if _parent(p) == pid]
+    return [p for p in _pids() if parent(p) == pid]
 
 
 def state(pid: int) -> str:
@@ -35,7 +35,7 @@ def describe(pid: int) -> str:
     """One line for people."""
     command = _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
     return (
-        f"{pid} (parent {_parent(pid)}, state {state(pid)}): {command or _read(pid, 'comm').decode().strip()}"
+        f"{pid} (parent {parent(pid)}, state {state(pid)}): {command or _read(pid, 'comm').decode().strip()}"
     )
 
 
@@ -43,7 +43,8 @@ def _pids() -> list[int]:
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
 
 
-def _parent(pid: int) -> int:
+def parent(pid: int) -> int:
+    """Pid of the parent, 0 when there is no such process."""
     fields = _stat_fields(pid)
     return int(fields[1]) if fields else 0
 
