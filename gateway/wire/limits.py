@@ -103,7 +103,7 @@ class Limits:
     ready: float = _row(60, "`up` and `restart` wait this long for readiness")
     lost_hook: float = _row(1, "a tool call with no hook after a re-attach: the hook was lost")
     down: float = _row(10, "`down`: everything of this home is gone")
-    progress: float = _row(0.05, "the command line looks again; each look also wakes supervisord")
+    progress: float = _row(0.1, "the command line looks again; each look also wakes supervisord")
     status: float = _row(1, "one component's answer to `status`: a hung one must not hold up the table")
     fatal_rest: float = _row(30, "supervisord never tries a FATAL program again; the watchdog does")
     install: float = _row(600, "npm fetches 50 MB and unpacks 166 MB")
@@ -168,7 +168,7 @@ class Sizes:
     head: int = 16 * 1024  # a request head; 431 above
     head_line: int = 8192  # one line of it with CRLF, and below it the fields: what the workers'
     head_fields: int = 128  # WebSocket parser takes; 431 above, or an admitted socket would just close
-    linger: int = 64 * 1024  # bytes of a refused request read away, so that it ends by FIN, not RST
+    linger: int = 16 * 2**20  # bytes of a refused request read away, so that it ends by FIN, not RST
     frame: int = 64 * 2**20  # a WebSocket message; 1009 above
     grok_line: int = 63 * 2**20  # bytes + quotes + backslashes: Grok wraps the line in a JSON string
     engine_line: int = 64 * 2**20  # Grok's own frame limit; a longer line is dropped and reported
@@ -176,6 +176,7 @@ class Sizes:
     log_line: int = 1024  # of a child's output in one log line; the rest is cut
     read: int = 256 * 1024  # one read from a pipe
     write_high: int = 256 * 1024  # a transport asks its source to pause above this
+    unsent: int = 128 * 1024  # TCP_NOTSENT_LOWAT: what a ping waits behind, the grain of write progress
     write_batch: int = 512  # buffers in one writev; the kernel takes 1024
     fragment: int = 256 * 1024  # a longer message is fragmented: pings and pongs pass between
     control_frames: int = 16  # pongs waiting for a client that does not read; older ones are dropped
@@ -183,6 +184,7 @@ class Sizes:
     resume_frames: int = 8192  # likewise, counted
     packet: int = 128 * 1024  # one message on a control channel; SO_SNDBUF holds it
     channel_queue: int = 256  # packets waiting on a control channel
+    launcher: int = 64 * 1024  # of a shell wrapper, searched for the program that it starts
     stderr_tail: int = 4096  # of a child, kept for error texts
     open_requests: int = 256  # of one client, unanswered
     open_gates: int = 256  # of one client
