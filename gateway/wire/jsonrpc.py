@@ -54,6 +54,7 @@ __all__ = [
     "request_bytes",
     "result_bytes",
     "set_member",
+    "shown",
     "splice",
 ]
 
@@ -180,7 +181,7 @@ class _Reader:
                 self.problem = problem
             if key in found:
                 self.id_twice = self.id_twice or key == "id"
-                self._note(f"the member {_shown(key)} stands twice")
+                self._note(f"the member {shown(key)} stands twice")
             found[key] = Span(value, key_at, start, end)
             index = self.blank(end)
             mark = self.text[index : index + 1]
@@ -197,7 +198,7 @@ class _Reader:
         result = dict(pairs)
         if len(result) != len(pairs):
             names = [name for name, _ in pairs]
-            self._note(f"the member {_shown(next(n for n in names if names.count(n) > 1))} stands twice")
+            self._note(f"the member {shown(next(n for n in names if names.count(n) > 1))} stands twice")
         return result
 
     def _float(self, digits: str) -> float:
@@ -364,8 +365,8 @@ def _in_bytes(text: str, spans: dict[str, Span]) -> dict[str, Span]:
     }
 
 
-def _shown(name: str) -> str:
-    """A client's name for an error text: printable ASCII, shortened."""
+def shown(name: str) -> str:
+    """A client's word for an error text: printable ASCII in quotes, shortened."""
     return json.dumps(name if len(name) <= 64 else name[:64] + "…")
 
 
