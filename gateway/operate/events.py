@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 from pathlib import Path
 
 from gateway.wire.process import Identity
@@ -94,7 +93,7 @@ class StartBook:
         draft = self._file.with_suffix(".new")
         with contextlib.suppress(OSError):  # a full disk costs the count, not the watchdog
             draft.write_text(json.dumps({"supervisord": self._owner, "starts": self._starts}))
-            os.replace(draft, self._file)
+            draft.replace(self._file)
 
     def restarts(self) -> dict[str, int]:
         """Restarts by component."""

@@ -28,7 +28,7 @@ from typing import Literal
 from gateway.wire.limits import LIMITS
 from gateway.wire.process import Identity
 
-__all__ = ["Probed", "ProbeBook"]
+__all__ = ["ProbeBook", "Probed"]
 
 State = Literal["unproven", "answering", "silent", "hung"]
 
