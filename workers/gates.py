@@ -1,0 +1,150 @@
+"""Questions of the engine that a person or a policy answers: hooks, permissions, questions, plans.
+
+Sans-I/O.  A gate opens when the engine asks and is settled by exactly one answer; whoever comes second
+is dropped and counted.  Grok fails open: it runs the tool of a hook that nobody answers, and waits
+for ever on a permission.  So whatever ends a client settles its gates with an answer that allows
+nothing.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gateway.wire.jsonrpc import METHOD_NOT_FOUND, dump, error_bytes, result_bytes
+from gateway.wire.limits import SIZES
+
+__all__ = ["Gate", "GateKind", "Gates", "closed_result", "gate_kind"]
+
+
+class GateKind(enum.Enum):
+    PRE_HOOK = "pre_hook"  #: lets a tool run
+    HOOK = "hook"  #: any other hook: its answer only adds to what has happened
+    PERMISSION = "permission"
+    QUESTION = "question"
+    PLAN = "plan"
+    OTHER = "other"  #: a request that we know nothing about: the client's to answer
+
+
+_METHODS = {
+    "_x.ai/hooks/run": GateKind.HOOK,
+    "session/request_permission": GateKind.PERMISSION,
+    "_x.ai/ask_user_question": GateKind.QUESTION,
+    "_x.ai/exit_plan_mode": GateKind.PLAN,
+}
+
+
+def gate_kind(method: str, params: Mapping[str, Any]) -> GateKind:
+    """What kind of gate a reverse request opens."""
+    kind = _METHODS.get(method, GateKind.OTHER)
+    if kind is GateKind.HOOK and str(params.get("hookEventName")).replace("_", "").lower() == "pretooluse":
+        return GateKind.PRE_HOOK
+    return kind
+
+
+def closed_result(kind: GateKind, params: Mapping[str, Any], why: str, *, cancelled: bool = False) -> Any:
+    """The result that allows nothing (not of OTHER).  ``cancelled``: the turn is being cancelled anyway.
+
+    A permission is rejected once, never for good: what the person would have said is not known.
+    """
+    if kind is GateKind.PRE_HOOK:
+        return {"decision": "deny", "reason": f"Denied by the gateway: {why}."}
+    if kind is GateKind.HOOK:
+        return {"decision": "continue"}
+    if kind is GateKind.PERMISSION and not cancelled:
+        options = params.get("options")
+        for option in options if isinstance(options, list) else ():
+            if isinstance(option, dict) and option.get("kind") == "reject_once":
+                return {"outcome": {"outcome": "selected", "optionId": option.get("optionId")}}
+    if kind is GateKind.PERMISSION:
+        return {"outcome": {"outcome": "cancelled"}}
+    return {"outcome": "cancelled"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Gate:
+    """One open question."""
+
+    id_raw: bytes  #: the engine's id
+    kind: GateKind
+    session_id: str | None
+    params: Mapping[str, Any]
+    opened: float  #: monotonic seconds
+
+    def closed(self, why: str, *, cancelled: bool = False) -> bytes:
+        """The engine's line that settles it without the client."""
+        if self.kind is GateKind.OTHER:
+            return error_bytes(self.id_raw, METHOD_NOT_FOUND, f"Method not found: {why}")
+        return result_bytes(
+            self.id_raw, dump(closed_result(self.kind, self.params, why, cancelled=cancelled))
+        )
+
+
+class Gates:
+    """Open gates of one connection by the engine's id.
+
+    The methods that settle gates return the engine's lines.
+    """
+
+    def __init__(self, capacity: int = SIZES.open_gates) -> None:
+        self._capacity = capacity
+        self._open = dict[bytes, Gate]()
+        self.counters = collections.Counter[str]()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Gate]:
+        return iter(tuple(self._open.values()))
+
+    def open(self, gate: Gate) -> bytes | bool:
+        """The engine asks.  True: show it to the client; False: it is on show already (a bridge that
+        replaced another is told again of what is still open); bytes: the engine's answer, given at once."""
+        if gate.id_raw in self._open:
+            return False
+        if len(self._open) >= self._capacity:
+            self.counters["overflow"] += 1
+            return gate.closed("too many questions are open")
+        self._open[gate.id_raw] = gate
+        self.counters["opened"] += 1
+        return True
+
+    def answered(self, id_raw: bytes) -> Gate | None:
+        """The client answers; None: somebody has answered before, or nobody asked."""
+        gate = self._open.pop(id_raw, None)
+        self.counters["late" if gate is None else "answered"] += 1
+        return gate
+
+    def of_session(self, session_id: str | None, *kinds: GateKind) -> list[Gate]:
+        """Open gates of a session, of these kinds or of any."""
+        return [g for g in self if g.session_id == session_id and (not kinds or g.kind in kinds)]
+
+    def cancel(self, session_id: str) -> list[bytes]:
+        """The client cancels the session's turn: nobody will answer its gates any more."""
+        return self._close(lambda g: g.session_id == session_id, "the turn was cancelled", cancelled=True)
+
+    def client_gone(self, why: str) -> list[bytes]:
+        """Nobody is there to answer."""
+        return self._close(lambda gate: True, why)
+
+    def bridge_lost(self) -> set[str]:
+        """The bridge died.  Returns the sessions with a hook open: Grok never asks it again and would
+        run its tool, so their turns must be cancelled.  What Grok asks again stays open."""
+        hooks = [g for g in self if g.kind in (GateKind.PRE_HOOK, GateKind.HOOK)]
+        for gate in hooks:
+            del self._open[gate.id_raw]
+        return {gate.session_id for gate in hooks if gate.session_id}
+
+    def leader_lost(self) -> None:
+        """Whoever asked is gone."""
+        self._open.clear()
+
+    def _close(self, which: Callable[[Gate], bool], why: str, *, cancelled: bool = False) -> list[bytes]:
+        gates = [gate for gate in self if which(gate)]
+        for gate in gates:
+            del self._open[gate.id_raw]
+            self.counters["closed"] += 1
+        return [gate.closed(why, cancelled=cancelled) for gate in gates]
