@@ -37,6 +37,14 @@ def shared_fake() -> Iterator[Gateway]:
         yield from running(Gateway(folder, FakeEngine(folder).path, GROK_GATEWAY_TEST_ID="shared"))
 
 
+@pytest.fixture
+def knobs(shared_fake: Gateway) -> Iterator[FakeEngine]:
+    """The engine of ``shared_fake``; what a test sets for its *bridges* ends with the test."""
+    engine = FakeEngine(shared_fake.folder)
+    yield engine
+    engine.set()
+
+
 @contextlib.contextmanager
 def session_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="gs", dir="/tmp"))
