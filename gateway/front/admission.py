@@ -66,7 +66,7 @@ class Gate:
     secret: Callable[[], str]  #: read anew at each use; "" admits nobody
     known: Callable[[str], bool]  #: may this connection id be resumed?
     owned: Callable[[str], bool]  #: does a connection own this MCP token?
-    ready: Callable[[], bool]  #: does a worker take new connections?
+    ready: Callable[[str], bool]  #: does a worker take this connection id ("": a new connection)?
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -329,7 +329,7 @@ def _check_resume(head: _Head, route: _Route, gate: Gate) -> Refuse | None:
 
 
 def _check_worker(head: _Head, route: _Route, gate: Gate) -> Refuse | None:
-    return no_worker() if route.upgrade and not gate.ready() else None
+    return no_worker() if route.upgrade and not gate.ready(head.conn) else None
 
 
 #: The order of refusals is part of the protocol: what a stranger may learn comes first.

@@ -22,9 +22,9 @@ GATE = Gate(
     secret=lambda: SECRET,
     known=lambda conn: conn == CONN,
     owned=lambda token: token == TOKEN,
-    ready=lambda: True,
+    ready=lambda conn: True,
 )
-NOBODY_READY = dataclasses.replace(GATE, ready=lambda: False)
+NOBODY_READY = dataclasses.replace(GATE, ready=lambda conn: False)
 
 HOST = f"Host: 127.0.0.1:{PORT}"
 BEARER = f"Authorization: Bearer {SECRET}"

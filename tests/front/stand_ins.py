@@ -1,0 +1,144 @@
+"""Stand-ins for the neighbours of the front: a worker, a leader's keeper, the watchdog's escrow."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gateway.wire.control import Channel, Packet, Server
+from gateway.wire.handoff import LeaderInfo, WorkerHello
+
+
+class StandInWorker:
+    """Speaks the hand-off contract on the running loop; answers each socket with its name and closes it.
+
+    ``keep``: sockets stay open in ``sockets`` instead.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        *,
+        state: str = "ready",
+        capacity: int = 100,
+        connections: tuple[str, ...] = (),
+        tokens: tuple[str, ...] = (),
+        keep: bool = False,
+    ) -> None:
+        self.name, self.state, self.capacity, self.keep = name, state, capacity, keep
+        self.connections, self.tokens = connections, tokens
+        self.offers = list[Packet]()
+        self.sockets = list[socket.socket]()
+        self.leaders = list[LeaderInfo]()
+        self.server = Server(path, self._on_packet)
+
+    def close(self) -> None:
+        self.server.close()
+        for sock in self.sockets:
+            sock.close()
+
+    def say(self, op: str, **fields: Any) -> None:
+        for channel in tuple(self.server.channels):
+            channel.send(Packet(op, fields))
+
+    def load(self, state: str, sockets: int) -> None:
+        self.state = state
+        self.say("load", state=state, sockets=sockets)
+
+    def _on_packet(self, channel: Channel, packet: Packet) -> None:
+        match packet.op:
+            case "hello":
+                hello = WorkerHello(self.name, os.getpid(), self.state, len(self.sockets), self.capacity)  # type: ignore[arg-type]
+                channel.answer(packet, "hello", **hello.to_fields())
+                channel.send(Packet("owns", {"connections": self.connections, "tokens": self.tokens}))
+            case "leader":
+                self.leaders.append(LeaderInfo.from_fields(packet.fields))
+            case "ping":
+                channel.answer(packet, "pong", state=self.state)
+            case "status":
+                client = {"id": "c", "client": "test", "sessions": [], "state": "open"}
+                channel.answer(packet, "status", name=self.name, clients=[client], counters={"frames": 3})
+            case "socket":
+                self.offers.append(packet)
+                sock = socket.socket(fileno=packet.fds[0])
+                if self.keep:
+                    self.sockets.append(sock)
+                else:
+                    with sock, contextlib.suppress(OSError):
+                        sock.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + self.name.encode())
+
+
+class StandInKeeper:
+    """A leader that is ready when told so, and an account of what was asked of it."""
+
+    def __init__(self, on_change: Callable[[LeaderInfo], None], journal: Path | None = None) -> None:
+        self.info = LeaderInfo()
+        self._on_change = on_change
+        self._journal = journal
+        self.calls = list[str]()
+        self.failure: str | None = None
+
+    def start(self) -> None:
+        self._note("start")
+        self.change(LeaderInfo("ready", generation="0badcafe", pid=1, engine="grok"))
+
+    def change(self, info: LeaderInfo) -> None:
+        self.info = info
+        self._on_change(info)
+
+    async def restart(self) -> str | None:
+        self._note("restart")
+        await asyncio.sleep(0)
+        return self.failure
+
+    async def close(self, end_leader: bool) -> None:
+        self._note(f"close end_leader={end_leader}")
+
+    def status(self) -> dict[str, Any]:
+        return {"state": self.info.state, "pid": self.info.pid, "starts": 1}
+
+    def _note(self, call: str) -> None:
+        self.calls.append(call)
+        if self._journal:
+            with self._journal.open("a") as file:
+                file.write(f"{os.getpid()} {call}\n")
+
+
+class StandInEscrow:
+    """Keeps the listening socket as the watchdog does."""
+
+    def __init__(self, path: Path) -> None:
+        self.fd: int | None = None
+        self.port = 0
+        self.keeps = 0
+        self.server = Server(path, self._on_packet)
+
+    def close(self) -> None:
+        self.server.close()
+        self.release()
+
+    def release(self) -> None:
+        if self.fd is not None:
+            os.close(self.fd)
+        self.fd = None
+
+    def _on_packet(self, channel: Channel, packet: Packet) -> None:
+        match packet.op:
+            case "keep":
+                self.release()
+                self.fd, self.port = packet.fds[0], packet.fields["port"]
+                self.keeps += 1
+                channel.answer(packet, "kept")
+            case "take" if self.fd is not None and packet.fields["port"] == self.port:
+                channel.send_now(Packet("listener", {"re": packet.fields["id"]}, fds=(self.fd,)))
+            case "take":
+                channel.answer(packet, "none")
+            case "release":
+                self.release()
+                channel.answer(packet, "released")
