@@ -24,13 +24,25 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NoReturn
 
 import orjson
 
+from gateway.wire.jsontext import (
+    Reader,
+    Span,
+    depth,
+    dump,
+    members,
+    repaired,
+    set_member,
+    shown,
+    spans_in_bytes,
+    splice,
+    structure,
+)
 from gateway.wire.limits import SIZES
 
 __all__ = [
@@ -65,17 +77,6 @@ INVALID_PARAMS = -32602
 
 NULL_ID = b"null"
 
-#: What is the same for Grok and for us whatever follows; an unterminated string is taken to the end,
-#: so that no start is tried twice (the cost stays linear for any input).
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-#: Everything up to the first lone surrogate.  One escape at a time, so that the second half of
-#: ``\\\\`` is never taken for the start of another.
-_SOUND = re.compile(
-    rb"(?:[^\\]++|\\(?!u[dD][89a-fA-F]).|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+",
-    re.DOTALL,
-)
-_SURROGATE_HINT = re.compile(rb"\\u[dD][89a-fA-F]")
-_BLANK = re.compile(r"[ \t\n\r]*")
 _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -89,16 +90,6 @@ class BadMessage(Exception):  # noqa: N818 (what it is about, not that it is an 
     def answer(self) -> bytes:
         """The error response."""
         return error_bytes(self.id_raw, self.code, self.text)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Span:
-    """A member of a JSON object: its value, and where it stands in the bytes (half-open)."""
-
-    value: Any
-    key: int  #: start of the key
-    start: int  #: start of the value
-    end: int  #: end of the value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,92 +119,6 @@ class Message:
         return parse_client(splice(self.data, edits))
 
 
-def splice(data: bytes, edits: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """``data`` with each ``data[start:end]`` replaced; the spans do not overlap."""
-    parts, position = list[bytes](), 0
-    for start, end, raw in sorted(edits):
-        parts += (data[position:start], raw)
-        position = end
-    parts.append(data[position:])
-    return b"".join(parts)
-
-
-class _Reader:
-    """Strict JSON with spans: the standard library's C scanner, walked by hand at one level."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.id_twice = False
-        self.problem = ""  #: the first thing that Grok would not read as we do
-        self._scan = json.JSONDecoder(
-            object_pairs_hook=self._object,
-            parse_float=self._float,
-            parse_int=self._int,
-            parse_constant=self._constant,
-        ).raw_decode
-
-    def value(self, index: int) -> tuple[Any, int]:
-        """The value at ``index`` and its end.  Raises ValueError, RecursionError."""
-        return self._scan(self.text, index)
-
-    def blank(self, index: int) -> int:
-        """The first index at or after ``index`` that is no white space."""
-        return _end(_BLANK.match(self.text, index))
-
-    def object(self, index: int) -> tuple[dict[str, Span], int]:
-        """The members of the object at ``index``, spans in characters.  Raises like `value`."""
-        found = dict[str, Span]()
-        index = self.blank(index + 1)
-        if self.text[index : index + 1] == "}":
-            return found, index + 1
-        while True:
-            key_at = index
-            if self.text[index : index + 1] != '"':
-                raise json.JSONDecodeError("Expecting a member name", self.text, index)
-            key, index = self.value(index)
-            index = self.blank(index)
-            if self.text[index : index + 1] != ":":
-                raise json.JSONDecodeError("Expecting ':'", self.text, index)
-            start = self.blank(index + 1)
-            problem = self.problem
-            value, end = self.value(start)
-            if key == "id":  # Grok never sees a client's id: what only Grok cannot read is no problem
-                self.problem = problem
-            if key in found:
-                self.id_twice = self.id_twice or key == "id"
-                self._note(f"the member {shown(key)} stands twice")
-            found[key] = Span(value, key_at, start, end)
-            index = self.blank(end)
-            mark = self.text[index : index + 1]
-            if mark == "}":
-                return found, index + 1
-            if mark != ",":
-                raise json.JSONDecodeError("Expecting ',' or '}'", self.text, index)
-            index = self.blank(index + 1)
-
-    def _note(self, problem: str) -> None:
-        self.problem = self.problem or problem
-
-    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        result = dict(pairs)
-        if len(result) != len(pairs):
-            names = [name for name, _ in pairs]
-            self._note(f"the member {shown(next(n for n in names if names.count(n) > 1))} stands twice")
-        return result
-
-    def _float(self, digits: str) -> float:
-        number = float(digits)
-        if math.isinf(number):
-            self._note("a number is beyond the range of a double")
-        return number
-
-    def _int(self, digits: str) -> int | float:
-        return int(digits) if len(digits) <= 300 else self._float(digits)
-
-    def _constant(self, name: str) -> NoReturn:
-        raise json.JSONDecodeError(f"{name} is not JSON", self.text, 0)
-
-
 def parse_client(data: bytes) -> Message:
     """Read one message of a client.  Raises BadMessage.
 
@@ -235,13 +140,13 @@ def parse_client(data: bytes) -> Message:
 
     if reader.problem:
         refuse(reader.problem)
-    if _depth(values) > SIZES.depth:
+    if depth(values) > SIZES.depth:
         refuse(f"nested deeper than {SIZES.depth} levels")
     if values.get("jsonrpc") != "2.0":
         refuse('"jsonrpc" must be "2.0"')
-    repaired = _repaired(line, None if is_response else spans.get("id"))
-    if repaired is not line:
-        return parse_client(repaired)
+    sound = repaired(line, None if is_response else spans.get("id"))
+    if sound is not line:
+        return parse_client(sound)
     if is_response:
         return _response(line, values, spans, refuse)
     if not isinstance(values.get("method"), str):
@@ -260,15 +165,15 @@ def parse_client(data: bytes) -> Message:
     )
 
 
-def _read_client(data: bytes) -> tuple[_Reader, dict[str, Span]]:
+def _read_client(data: bytes) -> tuple[Reader, dict[str, Span]]:
     """The top-level members with spans in bytes.  Raises BadMessage without an id."""
-    if len(data) > SIZES.structure and len(_STRING.sub(b"", data)) > SIZES.structure:
+    if len(data) > SIZES.structure and structure(data) > SIZES.structure:
         raise BadMessage(
             INVALID_REQUEST, f"Invalid Request: more than {SIZES.structure} bytes outside of strings"
         )
     try:
         text = data.decode("utf-8")
-        reader = _Reader(text)
+        reader = Reader(text)
         start = reader.blank(0)
         if text[start : start + 1] == "{":
             spans, end = reader.object(start)
@@ -288,7 +193,7 @@ def _read_client(data: bytes) -> tuple[_Reader, dict[str, Span]]:
     if text[start : start + 1] != "{":
         what = "batches are not supported" if isinstance(value, list) else "not a JSON object"
         raise BadMessage(INVALID_REQUEST, f"Invalid Request: {what}")
-    return reader, spans if text.isascii() else _in_bytes(text, spans)
+    return reader, spans if text.isascii() else spans_in_bytes(text, spans)
 
 
 def _request_id(line: bytes, span: Span) -> bytes:
@@ -320,79 +225,6 @@ def _response(line: bytes, values: dict[str, Any], spans: dict[str, Span], refus
     )
 
 
-def _repaired(line: bytes, keep: Span | None) -> bytes:
-    """``line`` with each lone surrogate replaced by U+FFFD (same length), the same object if none.
-
-    ``keep`` is the id, which is echoed as it came.
-    """
-    if not _SURROGATE_HINT.search(line):
-        return line
-    edits = list[tuple[int, int, bytes]]()
-    position = _end(_SOUND.match(line))
-    while position < len(line):
-        if not (keep and keep.start <= position < keep.end):
-            edits.append((position, position + 6, b"\\ufffd"))
-        position = _end(_SOUND.match(line, position + 6))
-    return splice(line, edits) if edits else line
-
-
-def _end(match: re.Match[Any] | None) -> int:
-    assert match, "a pattern that matches nothing always matches"
-    return match.end()
-
-
-def _depth(value: Any) -> int:
-    level, depth = [value], 0
-    while level and depth <= SIZES.depth:
-        depth += 1
-        level = [
-            child
-            for parent in level
-            for child in (parent.values() if isinstance(parent, dict) else parent)
-            if isinstance(child, (dict, list))
-        ]
-    return depth
-
-
-def _in_bytes(text: str, spans: dict[str, Span]) -> dict[str, Span]:
-    offsets, done, size = dict[int, int](), 0, 0
-    for index in sorted({i for span in spans.values() for i in (span.key, span.start, span.end)}):
-        size += len(text[done:index].encode())
-        offsets[index], done = size, index
-    return {
-        name: Span(span.value, offsets[span.key], offsets[span.start], offsets[span.end])
-        for name, span in spans.items()
-    }
-
-
-def shown(name: str) -> str:
-    """A client's word for an error text: printable ASCII in quotes, shortened."""
-    return json.dumps(name if len(name) <= 64 else name[:64] + "…")
-
-
-def members(raw: bytes) -> dict[str, Span]:
-    """The members of a JSON object, spans in bytes.  Raises ValueError when ``raw`` is not one."""
-    text = raw.decode("utf-8")
-    reader = _Reader(text)
-    start = reader.blank(0)
-    if text[start : start + 1] != "{":
-        raise ValueError("not a JSON object")
-    spans, end = reader.object(start)
-    if reader.blank(end) != len(text):
-        raise ValueError("more than one JSON value")
-    return spans if text.isascii() else _in_bytes(text, spans)
-
-
-def set_member(raw: bytes, name: str, value_raw: bytes) -> bytes:
-    """The JSON object ``raw`` with member ``name`` set; every other byte stays."""
-    spans = members(raw)
-    if span := spans.get(name):
-        return splice(raw, [(span.start, span.end, value_raw)])
-    at = raw.rindex(b"}")
-    comma = b"," if spans else b""
-    return raw[:at] + comma + dump(name) + b":" + value_raw + raw[at:]
-
-
 # -- lines of the engine ------------------------------------------------------------------------------
 
 _ENGINE_ID = re.compile(
@@ -412,7 +244,7 @@ class EngineLine:
     data: bytes
     id_raw: bytes = b""
     method: str = ""
-    session: str = ""  #: ``params.sessionId``, "" if there is none (of a request: see ``body``)
+    session: str = ""  #: ``params.sessionId``, "" if there is none
     update: str = ""  #: ``params.update.sessionUpdate``, "" if there is none
 
     @functools.cached_property
@@ -507,11 +339,6 @@ def replace_id(line: bytes, id_raw: bytes) -> bytes:
 
 
 # -- messages of our own ------------------------------------------------------------------------------
-
-
-def dump(value: Any) -> bytes:
-    """Compact JSON in ASCII (which holds any string, lone surrogates too)."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
 def error_bytes(id_raw: bytes, code: int, message: str, data: Mapping[str, Any] | None = None) -> bytes:
