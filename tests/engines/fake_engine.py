@@ -41,13 +41,13 @@ class Knobs:
     """The knobs of one role, fresh at every look."""
 
     def __init__(self, path, role):
-        self._path, self._role, self._seen, self._values = path, role, None, {}
+        self.path, self._role, self._seen, self._values = path, role, None, {}
 
     def __getitem__(self, name):
         try:
-            stamp = os.stat(self._path).st_mtime_ns
+            stamp = os.stat(self.path).st_mtime_ns
             if stamp != self._seen:
-                with open(self._path, encoding="utf-8") as file:
+                with open(self.path, encoding="utf-8") as file:
                     self._values = json.load(file)
                 self._seen = stamp
         except OSError:
@@ -196,7 +196,7 @@ def leader(path, knobs):
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(256)
-    state = _State(knobs)
+    state = _State(knobs, os.path.join(os.path.dirname(knobs.path), "sessions"))
     while True:
         sock, _ = listener.accept()
         if not knobs["mute"]:
@@ -204,17 +204,42 @@ def leader(path, knobs):
 
 
 class _State:
-    def __init__(self, knobs):
-        self.knobs, self.lock, self.next_id = knobs, threading.RLock(), 0
+    def __init__(self, knobs, folder):
+        self.knobs, self.folder, self.lock, self.next_id = knobs, folder, threading.RLock(), 0
         self.clients, self.sessions, self.asked = set(), {}, {}
+        os.makedirs(folder, exist_ok=True)
+
+    def add(self, session, client):
+        session.subscribers.append(client)
+        with self.lock:
+            self.sessions[session.sid] = session
+        threading.Thread(target=_turns, args=(session, self), daemon=True).start()
+        return session
+
+    def revived(self, sid, params):
+        """A session of an earlier leader, from its file; None if there is none."""
+        file = os.path.join(self.folder, os.path.basename(sid or "-"))
+        if not os.path.exists(file):
+            return None
+        with open(file, encoding="utf-8") as lines:
+            history = [json.loads(line) for line in lines]
+        return _Session(sid, params, file, history)
 
 
 class _Session:
-    def __init__(self, sid, params):
-        self.sid, self.cwd, self.history, self.subscribers = sid, params.get("cwd"), [], []
-        self.turn, self.queue, self.serial = None, queue.Queue(), 0
+    def __init__(self, sid, params, file, history=()):
+        self.sid, self.cwd, self.history, self.subscribers = sid, params.get("cwd"), list(history), []
+        self.turn, self.queue, self.serial, self.file = None, queue.Queue(), 0, file
         self.hooks, self.yolo = {}, False
         self.configure(params)
+        self.record(None)
+
+    def record(self, update):
+        text = json.dumps(update)
+        with open(self.file, "a", encoding="utf-8") as file:
+            if update and len(text) < 65536:  # the history of a test is about order, not about size
+                self.history.append(update)
+                file.write(text + "\n")
 
     def configure(self, params):
         meta = params.get("_meta") or {}
@@ -286,15 +311,13 @@ class _Client:
             error = {"code": -32602, "message": f"Path is not absolute: {params.get('cwd')}"}
             return self.send({"id": number, "error": error})
         sid = (params.get("_meta") or {}).get("sessionId") or "fake-" + os.urandom(8).hex()
-        session = _Session(sid, params)
-        session.subscribers.append(self)
-        with self.state.lock:
-            self.state.sessions[sid] = session
-        threading.Thread(target=_turns, args=(session, self.state), daemon=True).start()
+        self.state.add(_Session(sid, params, os.path.join(self.state.folder, os.path.basename(sid))), self)
         return self.send({"id": number, "result": {"sessionId": sid, "models": {}}})
 
     def load(self, number, params, session):
         mode = self.state.knobs["load"] or "normal"
+        if session is None and (session := self.state.revived(params.get("sessionId"), params)):
+            self.state.add(session, self)
         if session is None or mode == "missing":
             error = {"code": -32603, "message": "Path not found.", "data": {"code": "FS_NOT_FOUND"}}
             return self.send({"id": number, "error": error})
@@ -472,7 +495,7 @@ class _Turn:
         self._update({"sessionUpdate": "agent_message_chunk", "content": content})
 
     def _update(self, update):
-        self.session.history.append(update)
+        self.session.record(update)
         self._notify("session/update", {"update": update})
 
     def _notify(self, method, params):

@@ -124,6 +124,21 @@ def test_load_replays_and_cancel_ends(pair: Pair, tmp_path: Path) -> None:
     assert until(first, id=7)[-1]["result"]["stopReason"] == "cancelled"
 
 
+def test_sessions_outlive_their_leader(pair: Pair, tmp_path: Path) -> None:
+    first = pair.leader()
+    bridge = pair.bridge()
+    sid = new_session(bridge, tmp_path)
+    prompt(bridge, sid, "kept")
+    until(bridge, id=7)
+    first.kill()
+    first.wait()
+    pair.socket.unlink()
+    pair.leader()
+    second = pair.bridge()
+    say(second, id=1, method="session/load", params={"sessionId": sid, "cwd": str(tmp_path)})
+    assert "kept" in str(until(second, id=1)[0])
+
+
 def test_second_leader_refuses(pair: Pair) -> None:
     pair.leader()
     second = pair.start("leader")
