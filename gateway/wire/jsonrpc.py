@@ -168,9 +168,7 @@ def parse_client(data: bytes) -> Message:
 def _read_client(data: bytes) -> tuple[Reader, dict[str, Span]]:
     """The top-level members with spans in bytes.  Raises BadMessage without an id."""
     if len(data) > SIZES.structure and structure(data) > SIZES.structure:
-        raise BadMessage(
-            INVALID_REQUEST, f"Invalid Request: more than {SIZES.structure} bytes outside of strings"
-        )
+        raise BadMessage(INVALID_REQUEST, f"Invalid Request: more than {SIZES.structure} values")
     try:
         text = data.decode("utf-8")
         reader = Reader(text)

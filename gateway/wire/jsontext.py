@@ -33,13 +33,11 @@ __all__ = [
 
 #: A string; an unterminated one is taken to the end, so that no start is tried twice (linear cost).
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-#: Everything up to the first lone surrogate.  One escape at a time, so that the second half of
-#: ``\\\\`` is never taken for the start of another.
-_SOUND = re.compile(
-    rb"(?:[^\\]++|\\(?!u[dD][89a-fA-F]).|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+",
-    re.DOTALL,
-)
+_SEPARATORS = b",:[{"
+_ALL_BUT_SEPARATORS = bytes(set(range(256)) - set(_SEPARATORS))
 _SURROGATE_HINT = re.compile(rb"\\u[dD][89a-fA-F]")
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
 _BLANK = re.compile(r"[ \t\n\r]*")
 
 
@@ -64,8 +62,20 @@ def splice(data: bytes, edits: Iterable[tuple[int, int, bytes]]) -> bytes:
 
 
 def structure(data: bytes) -> int:
-    """Bytes of JSON outside of its strings: what parsing costs beside copying."""
-    return len(_STRING.sub(b"", data))
+    """How many values a JSON text has, about: parsing costs that much, not the length of its strings.
+
+    Counting ends above ``SIZES.structure``.
+    """
+    count = len(data.translate(None, _ALL_BUT_SEPARATORS))
+    if count <= SIZES.structure:
+        return count
+    count = position = 0  # perhaps most of them stand inside of strings
+    for string in _STRING.finditer(data):
+        count += 1 + len(data[position : string.start()].translate(None, _ALL_BUT_SEPARATORS))
+        position = string.end()
+        if count > SIZES.structure:
+            return count
+    return count + len(data[position:].translate(None, _ALL_BUT_SEPARATORS))
 
 
 class Reader:
@@ -168,19 +178,18 @@ def set_member(raw: bytes, name: str, value_raw: bytes) -> bytes:
 
 
 def repaired(line: bytes, keep: Span | None) -> bytes:
-    """``line`` with each lone surrogate replaced by U+FFFD (same length), the same object if none.
+    """A valid ``line`` with each lone surrogate replaced by U+FFFD, the same object if it has none.
 
-    ``keep`` is the id, which is echoed as it came.
+    The length stays.  ``keep`` is the id, which is echoed as it came.
     """
     if not _SURROGATE_HINT.search(line):
         return line
-    edits = list[tuple[int, int, bytes]]()
-    position = _end(_SOUND.match(line))
-    while position < len(line):
-        if not (keep and keep.start <= position < keep.end):
-            edits.append((position, position + 6, b"\\ufffd"))
-        position = _end(_SOUND.match(line, position + 6))
-    return splice(line, edits) if edits else line
+    # Escaped backslashes are set aside (valid JSON has no NUL): the one in front of a "u" is an escape.
+    masked = line.replace(b"\\\\", b"\0\0")
+    fixed = _LONE.sub(rb"\\ufffd", masked).replace(b"\0\0", b"\\\\")
+    if keep:
+        fixed = splice(fixed, [(keep.start, keep.end, line[keep.start : keep.end])])
+    return line if fixed == line else fixed
 
 
 def _end(match: re.Match[Any] | None) -> int:

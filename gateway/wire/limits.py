@@ -195,7 +195,7 @@ class Sizes:
     sockets: int = 512  # of one worker; a full worker is skipped
     pending_heads: int = 512  # sockets whose head is still being read
     backlog: int = 1024  # listen(2)
-    structure: int = 2**20  # bytes outside of strings in a client message; more would hold the worker's loop
+    structure: int = 2**19  # values in a client message; parsing more would hold the worker's loop
     depth: int = 127  # levels of JSON that Grok reads; a deeper line it drops without a word
     id: int = 1024  # an id of a client's request, as spelled
     session_id: int = 128  # characters
