@@ -24,7 +24,6 @@ from gateway.operate.ask_terminal import Terminal
 from gateway.operate.ask_turn import Turn, TurnError
 from gateway.paths import PathError, Paths
 from gateway.secret import read_secret
-from gateway.settings import SettingError, Settings
 from gateway.wire.control import ControlError, Packet
 from gateway.wire.control import ask as ask_control
 from gateway.wire.limits import LIMITS
@@ -51,13 +50,12 @@ def main(args: argparse.Namespace) -> int:
         return _say("nothing to ask: the text is empty", USAGE)
     try:
         paths = Paths.from_environment()
-        settings = Settings.load(paths)
-    except (PathError, SettingError) as error:
+    except PathError as error:
         return _say(str(error), FAILED)
     status = front_status(paths)
     if status is None:
         return _say("not running; start it with `grok-gateway up`", NOT_RUNNING)
-    link = Link(f"ws://127.0.0.1:{settings.port}/ws", lambda: read_secret(paths.secret))
+    link = Link(status["endpoint"], lambda: read_secret(paths.secret))
     try:
         return asyncio.run(_run(link, text, folder, args.model))
     except (LinkError, TurnError) as error:

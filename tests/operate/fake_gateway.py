@@ -57,7 +57,6 @@ class FakeGateway:
 
     async def run(self, server: Server) -> None:
         port = server.sockets[0].getsockname()[1]
-        self.environ["GROK_GATEWAY_PORT"] = str(port)
         self.uri = f"ws://127.0.0.1:{port}/ws"
 
     async def send(self, message: Message) -> None:
@@ -80,6 +79,9 @@ class FakeGateway:
         assert self.sock is not None
         sock, self.sock = self.sock, None
         sock.transport.abort()
+
+    def front(self, channel: control.Channel, packet: control.Packet) -> None:
+        channel.answer(packet, "status", endpoint=self.uri)
 
     def head(self, connection: ServerConnection, request: Request) -> Response | None:
         self.heads.append(request)
@@ -128,9 +130,7 @@ class FakeGateway:
 @asynccontextmanager
 async def fake_gateway(home: Path, prompt: Behaviour) -> AsyncIterator[FakeGateway]:
     gateway = FakeGateway(home, prompt)
-    front = control.Server(
-        gateway.paths.front_socket, lambda channel, packet: channel.answer(packet, "status")
-    )
+    front = control.Server(gateway.paths.front_socket, gateway.front)
     server = await serve(
         gateway.handle,
         "127.0.0.1",
