@@ -99,6 +99,7 @@ class Limits:
     control: float = _row(5, "an answer on a control channel")
     reconnect: float = _row(0.1, "pause between tries to reach a control socket that is not there yet")
     accept_pause: float = _row(0.1, "no descriptor left for a new socket: let some close, then go on")
+    offer: float = _row(1, "a socket on its way counts as the worker's; by then it counts it itself")
     roster_settle: float = _row(1, "a starting front lets the workers that run say what they own")
     gather: float = _row(0.7, "a worker's part of the front's `status`: below `status`, or it would hide all")
     supervisor_gone: float = _row(3, "after supervisord died: the workers end, then the leader")

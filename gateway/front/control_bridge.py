@@ -1,0 +1,196 @@
+"""The control bridge: the front's own ``agent --leader stdio``.
+
+It is the leader's first client, so that the constant ``initialize`` is the one that Grok keeps for
+all, and it asks for health: the list of models, which the agent behind the leader answers in 1 ms,
+at any load and for any number of sessions.  It never names a session: it would become a subscriber
+and could become the driver, to whom hooks go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import secrets
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from gateway.wire import acp
+from gateway.wire.jsonrpc import dump, parse_engine, request_bytes
+from gateway.wire.limits import LIMITS, SIZES
+from gateway.wire.ndjson import LineSplitter
+from gateway.wire.process import end_group, spawn, wait_exit
+
+__all__ = ["BridgeStartError", "ControlBridge", "NoAnswerError"]
+
+log = logging.getLogger(__name__)
+
+PROBE = "_x.ai/models/list"
+
+
+class BridgeStartError(Exception):
+    """The bridge could not be started here: no word about the leader."""
+
+
+class NoAnswerError(Exception):
+    """The leader did not answer, or its bridge ended; the text names the stage."""
+
+
+class ControlBridge:
+    """One bridge, made by `open`."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        self._process = process
+        self._input = process.stdin
+        os.set_blocking(self._input.fileno(), False)
+        self._errors = bytearray()
+        self._waiting = dict[bytes, asyncio.Future[dict[str, Any]]]()
+        self._numbers = 0
+        self._transports: list[asyncio.ReadTransport] = []
+        self.ended = asyncio.Event()
+
+    @classmethod
+    async def open(
+        cls,
+        argv: Sequence[str],
+        *,
+        link: bool,
+        env: Mapping[str, str],
+        cwd: Path,
+        timeout: float = LIMITS.bridge_start,
+    ) -> tuple[Self, dict[str, Any]]:
+        """Start a bridge and initialize it: (the bridge, the result of ``initialize``).
+
+        ``link``: ``argv[0]`` is the pinned binary; a hard link of it runs and vanishes afterwards.
+        ``timeout`` in seconds.  Raises BridgeStartError and NoAnswerError.
+        """
+        program = Path(argv[0])
+        hard_link = program.with_name(f"control-{secrets.token_hex(8)}") if link else None
+        try:
+            try:
+                if hard_link:
+                    hard_link.hardlink_to(program)
+                    program = hard_link
+                process = spawn(
+                    [str(program), *argv[1:]],
+                    env=env,
+                    cwd=cwd,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                )
+            except OSError as error:
+                text = f"the control bridge cannot be started ({program}): {error.strerror}"
+                raise BridgeStartError(text) from error
+            bridge = cls(process)
+            try:
+                await bridge._read()
+                return bridge, await bridge._request("initialize", acp.INITIALIZE, timeout)
+            except BaseException:
+                await bridge.close()
+                raise
+        finally:
+            if hard_link:
+                hard_link.unlink(missing_ok=True)
+
+    async def probe(self, timeout: float = LIMITS.probe_timeout) -> dict[str, Any]:
+        """Ask for a sign of life; the answer's result ({} for an error: it is an answer too).
+
+        ``timeout`` in seconds.  Raises NoAnswerError.
+        """
+        result = await self._request(PROBE, {}, timeout)
+        inner = result.get("result")
+        return inner if isinstance(inner, dict) else result
+
+    async def close(self) -> None:
+        """End the bridge: EOF, TERM, KILL, each bounded."""
+        with contextlib.suppress(OSError):
+            self._input.close()
+        if not await wait_exit(self._process, LIMITS.bridge_eof):
+            await end_group(self._process)
+        for transport in self._transports:
+            transport.close()
+        self._end()
+
+    async def _read(self) -> None:
+        splitter = LineSplitter()
+
+        def output(data: bytes) -> None:
+            for line in splitter.feed(data):
+                self._received(line)
+            splitter.take_overlong()  # a broadcast, of no interest here
+
+        def errors(data: bytes) -> None:
+            self._errors += data
+            del self._errors[: -SIZES.stderr_tail]
+
+        loop = asyncio.get_running_loop()
+        for pipe, received, ended in (
+            (self._process.stdout, output, self._end),
+            (self._process.stderr, errors, lambda: None),
+        ):
+            transport, _ = await loop.connect_read_pipe(functools.partial(_Pipe, received, ended), pipe)
+            self._transports.append(transport)
+
+    def _received(self, data: bytes) -> None:
+        line = parse_engine(data)
+        if line.kind == "response" and (answer := self._waiting.get(line.id_raw)) and not answer.done():
+            answer.set_result(line.body)
+        elif line.kind == "request":
+            # Only subscribers of a session are asked anything; to answer would be a decision.
+            log.warning(
+                "the control bridge was asked %s, which it leaves to the session's clients", line.method
+            )
+
+    def _end(self) -> None:
+        self.ended.set()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(NoAnswerError())
+
+    async def _request(self, method: str, params: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        self._numbers += 1
+        key = b'"gw-control-%d"' % self._numbers
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[key] = answer
+        try:
+            if self.ended.is_set():
+                raise NoAnswerError
+            os.write(self._input.fileno(), request_bytes(key, method, dump(params)) + b"\n")
+            async with asyncio.timeout(timeout):
+                body = await answer
+        except TimeoutError:
+            raise NoAnswerError(f"no answer to {method} within {timeout:g} s") from None
+        except BlockingIOError:
+            raise NoAnswerError(f"{method}: its bridge reads nothing") from None
+        except (NoAnswerError, OSError):
+            raise NoAnswerError(f"{method}: its bridge ended{await self._how_it_ended()}") from None
+        finally:
+            del self._waiting[key]
+        if method == "initialize" and not isinstance(body.get("result"), dict):
+            raise NoAnswerError(f"initialize was refused: {dump(body.get('error')).decode()}")
+        result = body.get("result")
+        return result if isinstance(result, dict) else {}
+
+    async def _how_it_ended(self) -> str:
+        await wait_exit(self._process, LIMITS.bridge_eof)
+        code = self._process.poll()
+        words = " ".join(self._errors.decode(errors="replace").split())
+        how = "" if code is None else f" with exit code {code}"
+        return f"{how}, its last words: {words}" if words else how
+
+
+class _Pipe(asyncio.Protocol):
+    def __init__(self, received: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+        self._received, self._ended = received, ended
+
+    def data_received(self, data: bytes) -> None:
+        self._received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended()
