@@ -119,6 +119,7 @@ def _up(args: argparse.Namespace) -> int:
         _print_engine(instance, prepared)
         sys.stdout.flush()
         os.chdir(paths.state)
+        os.umask(0o077)
         os.execve(sys.executable, command(silent=False), prepared.environment)  # noqa: S606
     _print_engine(instance, prepared)
     _print_status(instance)

@@ -140,12 +140,11 @@ def blocker(snapshot: Snapshot, names: Collection[str], *, leader: bool) -> Bloc
         if component.name not in names:
             continue
         why = _reason(snapshot, component)
-        if component.state == "FATAL":
-            return Blocker(f"{component.name} does not start: {why}", final=True)
         if component.state != "RUNNING" or not snapshot.answers(component.name):
             # Failures slower than supervisord's startsecs never become FATAL.
-            looping = restarts.get(component.name, 0) > SIZES.start_retries
-            return Blocker(f"{component.name} is {component.state}: {why or 'starting'}", final=looping)
+            if component.state == "FATAL" or restarts.get(component.name, 0) > SIZES.start_retries:
+                return Blocker(f"{component.name} does not stay up: {why}", final=True)
+            return Blocker(f"{component.name} is {component.state}: {why or 'starting'}")
         worker = snapshot.workers.get(component.name)
         if worker is not None and worker.get("state") != "ready":
             return Blocker(f"{component.name} is {worker.get('state')}")

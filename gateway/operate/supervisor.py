@@ -250,6 +250,7 @@ def launch(paths: Paths, environment: Mapping[str, str]) -> Identity:
             stdout=output,
             stderr=output,
             start_new_session=True,
+            umask=0o077,  # supervisord applies its own only when it turns itself into a daemon
         )
     supervisor = Supervisor(paths)
     deadline = time.monotonic() + LIMITS.ready
