@@ -46,6 +46,7 @@ from gateway.wire.jsontext import (
 from gateway.wire.limits import SIZES
 
 __all__ = [
+    "INTERNAL_ERROR",
     "INVALID_PARAMS",
     "INVALID_REQUEST",
     "METHOD_NOT_FOUND",
@@ -74,6 +75,7 @@ PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
 
 NULL_ID = b"null"
 
@@ -166,18 +168,21 @@ def parse_client(data: bytes) -> Message:
 
 
 def _read_client(data: bytes) -> tuple[Reader, dict[str, Span]]:
-    """The top-level members with spans in bytes.  Raises BadMessage without an id."""
+    """The top-level members with spans in bytes, perhaps with a problem noted.
+
+    Raises BadMessage without an id.
+    """
     if len(data) > SIZES.structure and structure(data) > SIZES.structure:
         raise BadMessage(INVALID_REQUEST, f"Invalid Request: more than {SIZES.structure} values")
+    spans = dict[str, Span]()
     try:
         text = data.decode("utf-8")
         reader = Reader(text)
         start = reader.blank(0)
         if text[start : start + 1] == "{":
-            spans, end = reader.object(start)
+            end = reader.object(start, spans)
         else:
             value, end = reader.value(start)
-            spans = {}
         if reader.blank(end) != len(text):
             raise json.JSONDecodeError("Extra data", text, end)
     except UnicodeDecodeError as error:
@@ -185,9 +190,8 @@ def _read_client(data: bytes) -> tuple[Reader, dict[str, Span]]:
     except json.JSONDecodeError as error:
         raise BadMessage(PARSE_ERROR, f"Parse error: {error.msg} at character {error.pos}") from None
     except RecursionError:
-        raise BadMessage(
-            INVALID_REQUEST, f"Invalid Request: nested deeper than {SIZES.depth} levels"
-        ) from None
+        reader.problem = f"nested deeper than {SIZES.depth} levels"
+        return reader, spans_in_bytes(text, spans)
     if text[start : start + 1] != "{":
         what = "batches are not supported" if isinstance(value, list) else "not a JSON object"
         raise BadMessage(INVALID_REQUEST, f"Invalid Request: {what}")

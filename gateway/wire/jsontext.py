@@ -100,12 +100,14 @@ class Reader:
         """The first index at or after ``index`` that is no white space."""
         return _end(_BLANK.match(self.text, index))
 
-    def object(self, index: int) -> tuple[dict[str, Span], int]:
-        """The members of the object at ``index``, spans in characters.  Raises like `value`."""
-        found = dict[str, Span]()
+    def object(self, index: int, found: dict[str, Span]) -> int:
+        """Put the members of the object at ``index`` into ``found``, spans in characters; its end.
+
+        Raises like `value`; what came before the trouble is in ``found`` then.
+        """
         index = self.blank(index + 1)
         if self.text[index : index + 1] == "}":
-            return found, index + 1
+            return index + 1
         while True:
             key_at = index
             if self.text[index : index + 1] != '"':
@@ -126,7 +128,7 @@ class Reader:
             index = self.blank(end)
             mark = self.text[index : index + 1]
             if mark == "}":
-                return found, index + 1
+                return index + 1
             if mark != ",":
                 raise json.JSONDecodeError("Expecting ',' or '}'", self.text, index)
             index = self.blank(index + 1)
@@ -161,7 +163,8 @@ def members(raw: bytes) -> dict[str, Span]:
     start = reader.blank(0)
     if text[start : start + 1] != "{":
         raise ValueError("not a JSON object")
-    spans, end = reader.object(start)
+    spans = dict[str, Span]()
+    end = reader.object(start, spans)
     if reader.blank(end) != len(text):
         raise ValueError("more than one JSON value")
     return spans if text.isascii() else spans_in_bytes(text, spans)

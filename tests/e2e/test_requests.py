@@ -108,7 +108,7 @@ DEEP = '{"a":' * 2000 + "1" + "}" * 2000
         ('{"jsonrpc":"2.0","id":1,"method":"session/list","method":"session/new"}', INVALID, 1),
         ('{"jsonrpc":"2.0","id":1,"method":"session/list","params":{},"params":{}}', INVALID, 1),
         ('{"jsonrpc":"2.0","id":1,"method":"m","params":{"sessionId":"a","sessionId":"b"}}', INVALID, 1),
-        ('{"jsonrpc":"2.0","id":1,"method":"m","params":' + DEEP + "}", INVALID, None),
+        ('{"jsonrpc":"2.0","id":1,"method":"m","params":' + DEEP + "}", INVALID, 1),
     ],
 )  # fmt: skip
 async def test_bad_frames_get_an_error_and_cost_nothing(
