@@ -231,5 +231,14 @@ def limits_from_environment(environ: Mapping[str, str] = os.environ) -> Limits:
     return Limits().scaled(factor)
 
 
-LIMITS = limits_from_environment()
+def _imported() -> Limits:
+    """The table for this process.  An import must not fail with a traceback: `Settings.load`, which
+    every command goes through, says what is wrong with the variable."""
+    try:
+        return limits_from_environment()
+    except LimitError:
+        return Limits()
+
+
+LIMITS = _imported()
 SIZES = Sizes()

@@ -66,20 +66,27 @@ class Client:
     """One connection.  Use `connect`; ``connection`` and ``accepted`` are the two resume headers of the 101.
 
     ``messages`` are all that came, ``asked`` the reverse requests among them, ``frames`` the raw bytes.
+    A client made with ``resume`` takes over what its predecessor has read, sent and still waits for.
     """
 
-    def __init__(self, socket: websockets.asyncio.client.ClientConnection, policy: Policy) -> None:
+    def __init__(
+        self,
+        socket: websockets.asyncio.client.ClientConnection,
+        policy: Policy,
+        before: Client | None = None,
+    ) -> None:
         self.socket, self.policy = socket, policy
         headers = socket.response.headers if socket.response else {}
         self.connection = headers.get("Grok-Gateway-Connection", "")
         self.accepted = int(headers.get("Grok-Gateway-Received", 0))
-        self.messages: list[Message] = []
-        self.asked: list[Message] = []
-        self.frames: list[bytes] = []
+        self.messages: list[Message] = list(before.messages) if before else []
+        self.asked: list[Message] = list(before.asked) if before else []
+        self.frames: list[bytes] = list(before.frames) if before else []
+        self.sent: list[str | bytes] = list(before.sent) if before else []
         self.closed: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
-        self.sent = 0
-        self._ids = itertools.count(1)
-        self._open: dict[str, asyncio.Future[Message]] = {}
+        self.unanswered: dict[str, str] = dict(before.unanswered) if before else {}  #: id: method
+        self._ids = before._ids if before else itertools.count(1)
+        self._open: dict[str, asyncio.Future[Message]] = {key: self._expected() for key in self.unanswered}
         self._news = asyncio.Condition()
         self._reader = asyncio.create_task(self._read())
 
@@ -112,7 +119,22 @@ class Client:
             ping_interval=None,
             open_timeout=30,
         )
-        return cls(socket, policy)
+        client = cls(socket, policy, resume)
+        if resume:
+            for data in client.sent[client.accepted :]:  # what the gateway has not accepted yet
+                await client.socket.send(data, text=True)
+        return client
+
+    @staticmethod
+    def _expected() -> asyncio.Future[Message]:
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        # A test that kills things may never look at an answer; that is not worth a warning.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return answer
+
+    def again(self, number: Any) -> asyncio.Future[Message]:
+        """The future of a request that the predecessor sent and that is still open."""
+        return self._open[json.dumps(number)]
 
     # -- requests --------------------------------------------------------------------------------
     async def call(self, method: str, params: Any = None, *, number: Any = None, timeout: float = 60) -> Any:
@@ -123,10 +145,8 @@ class Client:
         """Send a request; the future becomes the whole answer."""
         number = next(self._ids) if number is None else number
         key = json.dumps(number)
-        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        # A test that kills things may never look at an answer; that is not worth a warning.
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._open[key] = answer
+        answer = self._open[key] = self._expected()
+        self.unanswered[key] = method
         await self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}})
         return answer
 
@@ -156,7 +176,7 @@ class Client:
             await self.socket.send(data, text=True)
         except ConnectionClosed as error:
             raise ClosedError(*_code(error)) from error
-        self.sent += 1
+        self.sent.append(data)
 
     # -- the common ones -------------------------------------------------------------------------
     async def initialize(self) -> Any:
@@ -233,6 +253,7 @@ class Client:
         message = json.loads(data)
         self.messages.append(message)
         if "method" not in message:
+            self.unanswered.pop(json.dumps(message.get("id")), None)
             answer = self._open.pop(json.dumps(message.get("id")), None)
             if answer and not answer.done():
                 answer.set_result(message)

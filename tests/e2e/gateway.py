@@ -24,6 +24,7 @@ import aiohttp
 from gateway.paths import Paths
 from tests.conftest import find_free_port
 from tests.e2e.client import Client, Policy, allow_everything
+from tests.engines.grok import write_offline_config
 from tests.engines.processes import carriers, describe, parent, state
 
 __all__ = ["Gateway", "Process"]
@@ -43,7 +44,10 @@ class Process:
 
 
 class Gateway:
-    """One instance.  ``engine``: the executable that plays grok; ``grok_home``: its configuration."""
+    """One instance.  ``engine``: the executable that plays grok; ``grok_home``: its configuration.
+
+    More variables of the environment are given as keyword arguments.
+    """
 
     def __init__(
         self,
@@ -59,6 +63,9 @@ class Gateway:
         for name in ("home", "work"):
             (folder / name).mkdir(exist_ok=True)
         self.work = folder / "work"  #: a folder for sessions
+        if grok_home is None:  # any model configured: the offline model need not be started
+            grok_home = folder / "grok-home"
+            write_offline_config(grok_home, "http://127.0.0.1:9/v1")
         inherited = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "GROK_GATEWAY_TEST_ID")}
         self.environment = {
             **inherited,
@@ -68,7 +75,7 @@ class Gateway:
             "GROK_GATEWAY_WORKERS": str(workers),
             "GROK_GATEWAY_ENGINE": "grok",
             "GROK_GATEWAY_GROK": str(engine),
-            **({"GROK_HOME": str(grok_home)} if grok_home else {}),
+            "GROK_HOME": str(grok_home),
             **({"GROK_GATEWAY_GUARD_SCALE": str(scale)} if scale else {}),
             **environment,
         }

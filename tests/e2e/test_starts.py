@@ -76,13 +76,10 @@ def test_a_bad_value_is_named(
 ) -> None:
     gateway = make_gateway(fake_engine.path)
     environment = {**gateway.environment, variable: value}
-    for command in ("up", "status"):
-        done = subprocess.run(
-            [*COMMAND, command], env=environment, capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode in (1, 2), done
-        assert said in done.stderr + done.stdout
-        assert "Traceback" not in done.stderr + done.stdout
+    done = subprocess.run([*COMMAND, "up"], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode in (1, 2), done
+    assert said in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr + done.stdout
 
 
 @pytest.mark.parametrize(
