@@ -62,8 +62,8 @@ class Leader:
     """A process of this user whose arguments say that it is the leader of our socket."""
 
     identity: Identity
-    command: tuple[str, ...]  #: what stands before the arguments: the executable, or interpreter and script
-    ours: bool  #: it has the arguments of `leader_arguments`; a bridge starts one without them
+    command: tuple[str, ...]  #: what stands before our arguments: the executable, or interpreter and script
+    ours: bool  #: it has the arguments of `leader_arguments`; one that a bridge started has others
     home: str | None = None  #: its GROK_HOME
 
 
@@ -130,14 +130,16 @@ def listener(path: Path) -> Identity | None:
 
 
 def _leaders(path: Path) -> Iterator[Leader]:
-    for seen in _own_processes():
-        command = _before_leader(seen.argv)
-        if command is None:
+    for identity in _carriers("cmdline", b"leader"):
+        argv = _strings(identity.pid, "cmdline")
+        if ("agent", "leader") not in itertools.pairwise(argv):
             continue
-        environ = seen.environ()
-        if _socket_of(seen.argv, environ) == str(path) and seen.identity.alive():
-            ours = seen.argv[len(command) :] == leader_arguments(path)
-            yield Leader(seen.identity, command, ours, environ.get("GROK_HOME"))
+        environ = _environ(identity.pid)
+        if _socket_of(argv, environ) == str(path) and identity.alive():
+            arguments = leader_arguments(path)
+            ours = argv[-len(arguments) :] == arguments
+            command = argv[: -len(arguments)] if ours else ()
+            yield Leader(identity, command, ours, environ.get("GROK_HOME"))
 
 
 def _tools(path: Path) -> Iterator[Identity]:
@@ -147,56 +149,54 @@ def _tools(path: Path) -> Iterator[Identity]:
     was started from such a tool inherits the same marks: its processes carry a ``GROK_GATEWAY_``
     variable (no leader of ours passes one on) or are our own ancestors.
     """
-    ancestors = {parent.pid for parent in psutil.Process().parents()}
-    for seen in _own_processes():
-        environ = seen.environ()
+    for identity in _carriers("environ", os.fsencode(f"{_SOCKET_VARIABLE}={path}\0")):
+        environ = _environ(identity.pid)
         if (
             environ.get(_SOCKET_VARIABLE) == str(path)
             and environ.get(_TOOL_VARIABLE)
-            and seen.identity.pid not in ancestors
             and not any(name.startswith("GROK_GATEWAY_") for name in environ)
-            and seen.identity.alive()
+            and identity.pid not in {parent.pid for parent in psutil.Process().parents()}
+            and identity.alive()
         ):
-            yield seen.identity
+            yield identity
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Seen:
-    """A process of this user; ``identity`` was taken *before* anything else was read."""
+def _carriers(file: str, text: bytes) -> Iterator[Identity]:
+    """This user's processes with ``text`` in that file of /proc.
 
-    identity: Identity
-    argv: tuple[str, ...]
-
-    def environ(self) -> dict[str, str]:
-        try:
-            return psutil.Process(self.identity.pid).environ()
-        except (psutil.Error, OSError):  # it ended, or it may not be read: not ours
-            return {}
-
-
-def _own_processes() -> Iterator[_Seen]:
+    A first look only, one read for each process (psutil takes ten times as long, and a lost leader's
+    clients wait for this).  What is read after the identity was taken, and before it is found alive,
+    is of this very process.
+    """
     for pid in psutil.pids():
-        identity = Identity.of(pid)
-        if identity is None or pid == os.getpid():
-            continue
-        try:
-            process = psutil.Process(pid)
-            if process.uids().real != os.getuid():
-                continue
-            argv = tuple(process.cmdline())
-        except (psutil.Error, OSError):
-            continue
-        yield _Seen(identity, argv)
+        if pid != os.getpid() and _is_ours(pid) and text in _read(pid, file):
+            identity = Identity.of(pid)
+            if identity is not None:
+                yield identity
 
 
-def _before_leader(argv: Sequence[str]) -> tuple[str, ...] | None:
-    """What stands before the first option of an ``agent leader`` command line, None for any other."""
-    for index in range(1, len(argv) - 1):
-        if (argv[index], argv[index + 1]) == ("agent", "leader"):
-            head = argv[:index]
-            options = (at for at, word in enumerate(head) if word.startswith("--"))
-            return tuple(head[: next(options, index)])
-    return None
+def _is_ours(pid: int) -> bool:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:  # it ended, or it may not be read: not ours
+        return b""
+
+
+def _strings(pid: int, name: str) -> tuple[str, ...]:
+    data = _read(pid, name)
+    return tuple(os.fsdecode(part) for part in data.removesuffix(b"\0").split(b"\0")) if data else ()
+
+
+def _environ(pid: int) -> dict[str, str]:
+    pairs = (entry.partition("=") for entry in _strings(pid, "environ"))
+    return {name: value for name, _, value in pairs}
 
 
 def _socket_of(argv: Sequence[str], environ: Mapping[str, str]) -> str | None:
