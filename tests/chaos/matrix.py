@@ -1,0 +1,72 @@
+"""The cells of the kill matrix: who is struck, when, and how.
+
+Cells that are equal to another one by construction are not run twice; `DROPPED` names them and the
+cell that covers them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+__all__ = ["DROPPED", "MOMENTS", "SELECTION", "VICTIMS", "WAYS", "Cell", "cells"]
+
+VICTIMS = ("front", "worker", "bridge", "leader", "supervisord", "client", "watchdog")
+MOMENTS = (
+    "idle",
+    "session_new",
+    "streaming",
+    "hook",
+    "permission",
+    "question",
+    "command",
+    "background",
+    "two_sessions",
+)
+WAYS = ("KILL", "TERM", "STOP")
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Cell:
+    """``way`` STOP: stopped for four seconds, then continued."""
+
+    victim: str
+    moment: str
+    way: str
+
+    def __str__(self) -> str:
+        return f"{self.victim}-{self.moment}-{self.way}"
+
+    @classmethod
+    def parse(cls, text: str) -> Cell:
+        """The inverse of ``str``.  Raises ValueError for a cell that does not exist."""
+        victim, moment, way = text.split("-")
+        cell = cls(victim, moment, way)
+        if cell not in cells():
+            raise ValueError(f"no such cell: {text}")
+        return cell
+
+
+#: (victim, way): why it is not run
+DROPPED = {
+    ("leader", "TERM"): "grok ends at once on TERM, as on KILL: no answer, no clean-up",
+    ("supervisord", "TERM"): "this is `down`, which ends every cell",
+}
+
+
+def cells() -> list[Cell]:
+    """Every cell that is run."""
+    everything = itertools.product(VICTIMS, MOMENTS, WAYS)
+    return [Cell(v, m, w) for v, m, w in everything if (v, w) not in DROPPED]
+
+
+#: What `make test` runs: one cell for each victim, at the moment that is worst for it.
+SELECTION = [
+    Cell("worker", "hook", "KILL"),
+    Cell("bridge", "command", "KILL"),
+    Cell("leader", "streaming", "KILL"),
+    Cell("front", "permission", "KILL"),
+    Cell("supervisord", "hook", "KILL"),
+    Cell("client", "hook", "KILL"),
+    Cell("worker", "two_sessions", "TERM"),
+]

@@ -1,0 +1,78 @@
+"""The matrix as a table for people, on the terminal and in docs/chaos.md."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+
+from tests.chaos.cell import Result
+from tests.chaos.matrix import DROPPED, MOMENTS, VICTIMS, WAYS
+from tests.chaos.scene import hook_limit
+
+__all__ = ["figures", "page", "table"]
+
+
+def table(results: Iterable[Result]) -> str:
+    """Rows: victim and way; columns: moments; a cell: runs without a problem of all runs."""
+    runs: dict[tuple[str, str, str], list[Result]] = {}
+    for result in results:
+        cell = result.cell
+        runs.setdefault((cell.victim, cell.way, cell.moment), []).append(result)
+    lines = ["| struck | way | " + " | ".join(MOMENTS) + " |", "|---|---|" + "---|" * len(MOMENTS)]
+    for victim in VICTIMS:
+        for way in WAYS:
+            row = [_entry(runs.get((victim, way, moment), [])) for moment in MOMENTS]
+            if any(row):
+                lines.append(f"| {victim} | {way} | " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def _entry(results: list[Result]) -> str:
+    good = sum(not result.problems for result in results)
+    if not results or good == len(results):
+        return "ok" if results else ""
+    return f"{good}/{len(results)}"
+
+
+def figures(results: Iterable[Result]) -> str:
+    """Medians of what was measured, by victim and moment."""
+    measured: dict[tuple[str, str, str], list[float]] = {}
+    for result in results:
+        if result.cell.way != "KILL":
+            continue
+        for name, seconds in result.figures.items():
+            measured.setdefault((result.cell.victim, result.cell.moment, name), []).append(seconds)
+    lines = ["| struck (KILL) | moment | what | median s | worst s | runs |", "|---|---|---|---|---|---|"]
+    for (victim, moment, name), values in sorted(measured.items()):
+        median = statistics.median(values)
+        lines.append(f"| {victim} | {moment} | {name} | {median:.2f} | {max(values):.2f} | {len(values)} |")
+    return "\n".join(lines)
+
+
+def page(results: list[Result], rounds: int, minutes: float) -> str:
+    """docs/chaos.md."""
+    broken = [f"- `{r.cell}`: {problem}" for r in results for problem in r.problems]
+    dropped = [f"- {victim} {way}: {why}." for (victim, way), why in DROPPED.items()]
+    fail_open = sum("FAIL-OPEN" in problem for r in results for problem in r.problems)
+    unanswered = sum("unanswered" in problem for r in results for problem in r.problems)
+    return f"""\
+# The kill matrix
+
+Written by `make chaos`.  Real grok, {rounds} round(s), {len(results)} cells, {minutes:.0f} minutes.
+A hook fails open after {hook_limit():g} s here; each cell waits longer than that before it is judged.
+
+**{fail_open} fail-opens, {unanswered} unanswered requests, {len(broken)} broken promises.**
+
+Each cell brings a client to a moment, strikes one process, and then demands: no tool ran that the
+client did not allow; every request was answered on its socket or its resume, or the socket closed; no
+session works without a client; a client on another worker kept its socket and its turn; a new turn
+works on the same sessions; nothing is left after `down`.
+
+{table(results)}
+
+Not run, because equal to another cell:
+{chr(10).join(dropped)}
+
+{figures(results)}
+{chr(10).join(["", "Broken:", *broken]) if broken else ""}
+"""
