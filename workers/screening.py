@@ -225,7 +225,7 @@ def _direct(message: Message) -> Message:
         edits["params"] = raw[span.start : span.end]
     if method != message.method:
         edits["method"] = jsonrpc.dump(method)
-    return message.changed(**edits) if edits else message
+    return _direct(message.changed(**edits)) if edits else message
 
 
 def _check_size(data: bytes) -> None:
