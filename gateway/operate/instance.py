@@ -15,8 +15,8 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gateway.engine import GROK_VERSION, Engine, EngineMissingError, install, resolve
 from gateway.operate import remains
 from gateway.operate.status import Snapshot, blocker, take
 from gateway.operate.supervisor import (
@@ -31,6 +31,9 @@ from gateway.settings import Settings
 from gateway.wire.control import ControlError, Packet, ask
 from gateway.wire.limits import LIMITS
 from gateway.wire.process import Identity
+
+if TYPE_CHECKING:
+    from gateway.engine import Engine
 
 __all__ = ["Instance", "OperateError", "Prepared", "prepare"]
 
@@ -125,7 +128,7 @@ class Instance:
                 raise OperateError(f"{name} did not stop within {LIMITS.ready:g} s")
             time.sleep(LIMITS.progress)
         self.supervisor.start(name)
-        self.wait_ready([name], leader=name == "gateway", before=deadline)
+        self.wait_ready([name], leader=name == "gateway", deadline=deadline)
 
     def restart_leader(self) -> None:
         """Restart the engine's leader and wait until it is ready."""
@@ -152,6 +155,8 @@ class Instance:
 
     def follow_engine(self, say: Say) -> None:
         """Start or stop the offline model as the engine wants it now (a login may have come or gone)."""
+        from gateway.engine import resolve
+
         environment = self.environment()
         wanted = resolve(Settings.load(self.paths, environment), self.paths, environment).offline
         running = self.supervisor.component("offline-model").alive
@@ -164,13 +169,17 @@ class Instance:
             self.supervisor.stop("offline-model")
 
     # -- readiness -------------------------------------------------------------------------------
-    def wait_ready(self, names: Collection[str], *, leader: bool = True, before: float | None = None) -> None:
-        """Wait until these components (and the leader) are ready, at most ``LIMITS.ready`` seconds.
+    def wait_ready(
+        self, names: Collection[str], *, leader: bool = True, deadline: float | None = None
+    ) -> None:
+        """Wait until these components (and the leader) are ready, until ``deadline`` (monotonic) or at
+        most ``LIMITS.ready`` seconds.
 
         Raises OperateError with what stands in the way.
         """
-        deadline = before or time.monotonic() + LIMITS.ready
-        while (obstacle := blocker(self.snapshot(), names, leader=leader)) is not None:
+        deadline = deadline or time.monotonic() + LIMITS.ready
+        before = self.snapshot().restarts()
+        while (obstacle := blocker(self.snapshot(), names, leader=leader, before=before)) is not None:
             if obstacle.final:
                 raise OperateError(f"{obstacle.reason}; logs: {self.paths.logs}")
             if time.monotonic() > deadline:
@@ -213,6 +222,8 @@ def prepare(
     paths: Paths, settings: Settings, environ: Mapping[str, str], *, may_install: bool, say: Say
 ) -> Prepared:
     """Folders, secret and engine; an engine that is missing is installed, which is said."""
+    from gateway.engine import GROK_VERSION, EngineMissingError, install, resolve
+
     paths.create()
     ensure_secret(paths.secret)
     try:

@@ -12,12 +12,14 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Sequence
-
-import psutil
+from typing import TYPE_CHECKING
 
 from gateway.paths import Paths
 from gateway.wire.limits import LIMITS
 from gateway.wire.process import Identity
+
+if TYPE_CHECKING:
+    import psutil
 
 __all__ = ["ENGINE", "Remain", "end", "find", "wait_gone"]
 
@@ -47,6 +49,8 @@ class Remain:
 
 def find(paths: Paths) -> list[Remain]:
     """Every process of this instance except the caller."""
+    import psutil  # 50 ms that most commands do not need
+
     found = list[Remain]()
     for process in psutil.process_iter():
         if process.pid == os.getpid():
@@ -101,6 +105,8 @@ def end(remains: Iterable[Remain], patience: float = LIMITS.terminate) -> list[R
 
 
 def _descendants(identity: Identity) -> list[Identity]:
+    import psutil
+
     try:
         children = psutil.Process(identity.pid).children(recursive=True)
     except psutil.Error:

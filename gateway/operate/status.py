@@ -43,6 +43,11 @@ class Snapshot:
             return self.watchdog is not None
         return self.workers.get(name, {}) is not None
 
+    def restarts(self) -> Mapping[str, int]:
+        """Restarts by component; empty while the watchdog does not answer."""
+        counted: Mapping[str, int] = (self.watchdog or {}).get("restarts", {})
+        return counted
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Blocker:
@@ -112,7 +117,7 @@ def _component(snapshot: Snapshot, component: Component) -> dict[str, Any]:
         "pid": component.pid,
         "state": "HUNG" if hung else component.state,
         "uptime_s": component.uptime_s,
-        "restarts": watchdog.get("restarts", {}).get(component.name, 0),
+        "restarts": snapshot.restarts().get(component.name, 0),
     }
     reason = hung or _reason(snapshot, component)
     return entry | {"reason": reason} if reason else entry
@@ -133,16 +138,22 @@ def healthy(document: Fields) -> bool:
     )
 
 
-def blocker(snapshot: Snapshot, names: Collection[str], *, leader: bool) -> Blocker | None:
-    """What keeps these components (and the ``leader``) from being ready, None when they are."""
-    restarts = (snapshot.watchdog or {}).get("restarts", {})
+def blocker(
+    snapshot: Snapshot, names: Collection[str], *, leader: bool, before: Mapping[str, int]
+) -> Blocker | None:
+    """What keeps these components (and the ``leader``) from being ready, None when they are.
+
+    ``before``: the restarts of each component when the waiting began.
+    """
+    restarts = snapshot.restarts()
     for component in snapshot.components:
         if component.name not in names:
             continue
         why = _reason(snapshot, component)
         if component.state != "RUNNING" or not snapshot.answers(component.name):
             # Failures slower than supervisord's startsecs never become FATAL.
-            if component.state == "FATAL" or restarts.get(component.name, 0) > SIZES.start_retries:
+            more = restarts.get(component.name, 0) - before.get(component.name, 0)
+            if component.state == "FATAL" or more > SIZES.start_retries:
                 return Blocker(f"{component.name} does not stay up: {why}", final=True)
             return Blocker(f"{component.name} is {component.state}: {why or 'starting'}")
         worker = snapshot.workers.get(component.name)

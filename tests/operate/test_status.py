@@ -121,14 +121,21 @@ OBSTACLES = [
 
 @pytest.mark.parametrize(("changes", "reason", "final"), OBSTACLES)
 def test_obstacle(changes: dict[str, Any], reason: str | None, final: bool) -> None:
-    found = blocker(snapshot(**changes), (GATEWAY, WATCHDOG, WORKER), leader=True)
+    found = blocker(snapshot(**changes), (GATEWAY, WATCHDOG, WORKER), leader=True, before={})
     assert (found and found.reason, bool(found and found.final)) == (reason, final)
+
+
+def test_restarts_of_earlier_days_are_no_loop() -> None:
+    starting = snapshot(components=[component(WORKER, "STARTING")], watchdog={"restarts": {WORKER: 99}})
+    found = blocker(starting, (WORKER,), leader=False, before={WORKER: 98})
+    assert found
+    assert not found.final
 
 
 def test_only_what_is_waited_for_is_an_obstacle() -> None:
     broken = snapshot(front=LEADER_BROKEN, workers={WORKER: None})
-    assert blocker(broken, (GATEWAY,), leader=False) is None
-    assert blocker(broken, (WORKER,), leader=False) is not None
+    assert blocker(broken, (GATEWAY,), leader=False, before={}) is None
+    assert blocker(broken, (WORKER,), leader=False, before={}) is not None
 
 
 def test_table_for_people() -> None:
