@@ -24,7 +24,17 @@ from gateway.wire.limits import LIMITS
 if TYPE_CHECKING:
     from gateway.operate.instance import Instance
 
-__all__ = ["UNIT", "ServiceError", "install", "lingering", "render_unit", "status", "uninstall", "unit_file"]
+__all__ = [
+    "UNIT",
+    "ServiceError",
+    "answers",
+    "install",
+    "lingering",
+    "render_unit",
+    "status",
+    "uninstall",
+    "unit_file",
+]
 
 UNIT = "grok-gateway.service"
 
@@ -206,6 +216,15 @@ def _require_systemd() -> None:
     asked = _systemctl("show-environment")
     if asked.returncode:
         raise ServiceError(f"no systemd user manager answers: {asked.stderr.strip()}. {_WITHOUT}")
+
+
+def answers() -> bool:
+    """Whether a systemd user manager answers."""
+    try:
+        _require_systemd()
+    except ServiceError:
+        return False
+    return True
 
 
 def _must(*arguments: str) -> None:

@@ -205,6 +205,8 @@ class Sizes:
     log_backups: int = 3
     descriptors: int = 4096  # of one process: `sockets`, each with pipes, pidfd and journal
     held_lines: int = 4096  # engine lines held back at a seam
+    seam_loads: int = 4  # of one session to close a seam: the second closes it, were it not for a race
+    claims: int = 1000  # ids in one packet that tells what a worker owns
     bridge_failures: int = 3  # lost bridges within a minute; then 1011
     bridge_failure_window_s: int = 60
     leader_starts: int = 5  # within circuit_window; then the circuit opens
@@ -212,6 +214,7 @@ class Sizes:
     start_retries: int = 3
     status_clients: int = 256  # listed by `status`
     lent_body: int = 16 * 2**20  # POST /mcp/<token>; 413 above
+    pinned_copy: int = 256 * 2**20  # room for the engine's copy, 166 MB measured
     model_request: int = 64 * 2**20  # to the offline model; 413 above
     lent_calls: int = 64  # parked lent calls of one connection
 
