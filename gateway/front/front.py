@@ -40,7 +40,7 @@ Cause = Literal["terminate", "reload", "supervisor died"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ending:
-    """How this front ends.  ``wait`` (seconds): for the workers to be gone, before the leader ends."""
+    """How this front ends.  ``wait`` (seconds): for workers that go too; the leader is the last."""
 
     end_leader: bool
     release_port: bool
@@ -48,7 +48,7 @@ class Ending:
     wait: float = 0
 
 
-STOP = Ending(end_leader=True, release_port=True)
+STOP = Ending(end_leader=True, release_port=True, wait=LIMITS.drain_all)
 RESTART = Ending(end_leader=False, release_port=False)
 RELOAD = Ending(end_leader=False, release_port=False, reload=True)
 ORPHANED = Ending(end_leader=True, release_port=True, wait=LIMITS.supervisor_gone)
@@ -160,9 +160,9 @@ class Front:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._workers.close()  # first: a keeper that lets go of its leader must not alarm them
         await self._keeper.close(how.end_leader)
         await self._escrow.close(release=how.release_port)
-        await self._workers.close()
 
     # -- the leader ------------------------------------------------------------------------------
     def _leader_changed(self, info: LeaderInfo) -> None:

@@ -8,10 +8,12 @@ holds nothing that it could not ask for: after its restart the workers say anew 
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -34,12 +36,18 @@ class Seat:
     name: str
     pid: int = 0
     state: WorkerState | Literal["gone"] = "gone"
-    sockets: int = 0  #: as the worker said last, and one more for each socket offered since
+    sockets: int = 0  #: as the worker said last
     capacity: int = 0
+    offered: collections.deque[float] = dataclasses.field(default_factory=collections.deque)
+    #: when each socket offered since then stops counting
+
+    @property
+    def load(self) -> int:
+        return self.sockets + len(self.offered)
 
     @property
     def free(self) -> bool:
-        return self.state == "ready" and self.sockets < self.capacity
+        return self.state == "ready" and self.load < self.capacity
 
 
 class Roster:
@@ -50,7 +58,13 @@ class Roster:
     comes meanwhile is told to try again, not that its token is unknown.
     """
 
-    def __init__(self, names: Iterable[str], journaled: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        names: Iterable[str],
+        journaled: Callable[[str], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._seats = {name: Seat(name) for name in names}
         self._journaled = journaled
         self._connections = dict[str, str]()  # connection id: worker
@@ -63,7 +77,7 @@ class Roster:
     @property
     def ready(self) -> bool:
         """Whether a worker takes new connections."""
-        return any(seat.free for seat in self._seats.values())
+        return bool(self.candidates())
 
     @property
     def leaving(self) -> bool:
@@ -88,6 +102,7 @@ class Roster:
     def load(self, name: str, state: WorkerState, sockets: int) -> None:
         seat = self._seats[name]
         seat.state, seat.sockets = state, sockets
+        seat.offered.clear()
 
     def owns(self, name: str, connections: Iterable[str], tokens: Iterable[str]) -> None:
         self._connections.update(dict.fromkeys(connections, name))
@@ -119,12 +134,22 @@ class Roster:
             return [owner] if owner and self._seats[owner].state != "gone" else []
         if owner := self._owner(conn):
             return [owner]
+        self._forget_old_offers()
         free = [seat for seat in self._seats.values() if seat.free]
-        return [seat.name for seat in sorted(free, key=lambda seat: seat.sockets)]
+        return [seat.name for seat in sorted(free, key=lambda seat: seat.load)]
 
     def offered(self, name: str) -> None:
-        """A socket is on its way: counted at once, or a burst would go to one worker."""
-        self._seats[name].sockets += 1
+        """A socket is on its way: counted at once, or a burst would go to one worker.
+
+        Only for ``LIMITS.offer``: the worker may refuse the handshake, and its count never changes.
+        """
+        self._seats[name].offered.append(self._clock() + LIMITS.offer)
+
+    def _forget_old_offers(self) -> None:
+        now = self._clock()
+        for seat in self._seats.values():
+            while seat.offered and seat.offered[0] <= now:
+                seat.offered.popleft()
 
     def _owner(self, conn: str) -> str | None:
         """The owner that goes on with this connection (one that drains hands it over)."""
@@ -176,7 +201,8 @@ class Workers:
         for name in self._roster.candidates(decision.conn, decision.token):
             channel = self._channels.get(name)
             if channel is not None and channel.send_now(packet):
-                self._roster.offered(name)
+                if decision.kind != "mcp":  # a lent call takes no seat
+                    self._roster.offered(name)
                 return True
             log.warning("%s does not take a socket, its queue is full or it is gone", name)
         return False

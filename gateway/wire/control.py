@@ -80,6 +80,10 @@ class Channel:
     ``on_packet(channel, packet)`` is called for each packet (an exception in it closes the channel),
     ``on_closed(channel)`` once.  Packets that the peer does not take wait in a bounded queue; a full
     queue closes the channel, since a peer that reads nothing is hung or gone.
+
+    A peer that ends leaves its last packets behind, sockets of clients among them.  They are read
+    before the channel closes, whatever is noticed first: a failed send, or the ECONNRESET that the
+    kernel reports once, ahead of the packets, when the peer had not read everything itself.
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class Channel:
         self._waiting = collections.deque[Packet]()
         self._answers = dict[int, asyncio.Future[Packet]]()
         self._numbers = 0
+        self._peer_gone = False
         self.closed = False
         self._loop.add_reader(sock.fileno(), self._readable)
 
@@ -106,11 +111,14 @@ class Channel:
 
         For a hand-off: the caller keeps the descriptors and tries another worker.
         """
-        if self.closed or self._waiting:
+        if self.closed or self._peer_gone or self._waiting:
             return False
         try:
             socket.send_fds(self._socket, [packet.encode()], list(packet.fds))
         except BlockingIOError:
+            return False
+        except ConnectionError:
+            self._peer_gone = True
             return False
         except OSError:
             self.close()
@@ -119,7 +127,7 @@ class Channel:
 
     def send(self, packet: Packet) -> None:
         """Send, waiting in the queue if need be (descriptors: `send_now`)."""
-        if self.closed or self.send_now(packet):
+        if self.send_now(packet) or self.closed or self._peer_gone:
             return
         if len(self._waiting) >= SIZES.channel_queue:
             self.close()
@@ -139,7 +147,7 @@ class Channel:
         self._answers[number] = answer
         try:
             self.send(dataclasses.replace(packet, fields={**packet.fields, "id": number}))
-            if self.closed:
+            if self.closed or self._peer_gone:
                 raise ControlError(f"{packet.op}: the control channel is closed")
             async with asyncio.timeout(timeout):
                 return await answer
@@ -174,6 +182,8 @@ class Channel:
                 data, fds, _, _ = socket.recv_fds(self._socket, SIZES.packet, 4)
             except (BlockingIOError, InterruptedError):
                 return
+            except ConnectionResetError:
+                continue
             except OSError:
                 self.close()
                 return
@@ -202,6 +212,10 @@ class Channel:
                 self._socket.send(self._waiting[0].encode())
             except (BlockingIOError, InterruptedError):
                 return
+            except ConnectionError:
+                self._peer_gone = True
+                self._waiting.clear()
+                break
             except OSError:
                 self.close()
                 return

@@ -111,6 +111,7 @@ class Limits:
     fatal_rest: float = _row(30, "supervisord never tries a FATAL program again; the watchdog does")
     systemd_job: float = _row(100, "systemctl waits for the unit, whose TimeoutStartSec is 90")
     install: float = _row(600, "npm fetches 50 MB and unpacks 166 MB")
+    top: float = _row(1, "`top` looks again; faster would only flicker")
     model_answer: float = _row(60, "the offline model has streamed its answer long before")
     seam: float = _row(2, "live updates held back while a second bridge loads the session")
 

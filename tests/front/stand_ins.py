@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import socket
 from collections.abc import Callable
@@ -36,10 +37,14 @@ class StandInWorker:
         self.offers = list[Packet]()
         self.sockets = list[socket.socket]()
         self.leaders = list[LeaderInfo]()
+        self.closed = False
         self.server = Server(path, self._on_packet)
 
     def close(self) -> None:
-        self.server.close()
+        """As if killed: the channel breaks and the sockets end."""
+        if not self.closed:
+            self.server.close()
+        self.closed = True
         for sock in self.sockets:
             sock.close()
 
@@ -72,6 +77,7 @@ class StandInWorker:
                 else:
                     with sock, contextlib.suppress(OSError):
                         sock.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + self.name.encode())
+                self.load(self.state, len(self.sockets))
 
 
 class StandInKeeper:
@@ -82,7 +88,6 @@ class StandInKeeper:
         self._on_change = on_change
         self._journal = journal
         self.calls = list[str]()
-        self.failure: str | None = None
 
     def start(self) -> None:
         self._note("start")
@@ -95,7 +100,8 @@ class StandInKeeper:
     async def restart(self) -> str | None:
         self._note("restart")
         await asyncio.sleep(0)
-        return self.failure
+        self.change(dataclasses.replace(self.info, generation="5ca1ab1e"))
+        return os.environ.get("STAND_IN_FAILURE")
 
     async def close(self, end_leader: bool) -> None:
         self._note(f"close end_leader={end_leader}")

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gateway.front.roster import Roster
 from gateway.wire.handoff import WorkerHello, WorkerState
+from gateway.wire.limits import LIMITS
 
 NAMES = ["worker_00", "worker_01", "worker_02"]
 
@@ -33,9 +34,20 @@ def test_a_burst_is_spread_before_the_workers_have_counted() -> None:
     book = roster(*(hello(name) for name in NAMES))
     for _ in range(9):
         book.offered(book.candidates()[0])
-    assert [seat.sockets for seat in book.seats] == [3, 3, 3]
+    assert [seat.load for seat in book.seats] == [3, 3, 3]
     book.load("worker_01", "ready", 1)
     assert book.candidates()[0] == "worker_01"
+
+
+def test_offers_that_the_worker_never_counts_do_not_fill_it() -> None:
+    now = 100.0
+    book = Roster(NAMES, lambda conn: False, clock=lambda: now)
+    book.joined("worker_00", hello("worker_00", capacity=2))
+    for _ in range(2):
+        book.offered("worker_00")
+    assert not book.ready
+    now += LIMITS.offer
+    assert book.ready
 
 
 @pytest.mark.parametrize("state", ["starting", "draining"])

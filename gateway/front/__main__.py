@@ -1,0 +1,8 @@
+"""``python -m gateway.front``: the front of the instance that the environment names."""
+
+import sys
+
+from gateway.front.leader_keeper import LeaderKeeper
+from gateway.front.start import main
+
+sys.exit(main(LeaderKeeper))
