@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from gateway import __version__
 from gateway.operate.ask_dialog import Dialog, dialog_for
 from gateway.operate.ask_link import Link
 from gateway.operate.ask_terminal import Terminal
@@ -25,6 +26,7 @@ Message = Mapping[str, Any]
 _INITIALIZE = {
     "protocolVersion": 1,
     "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
+    "clientInfo": {"name": "ask", "version": __version__},
 }
 
 

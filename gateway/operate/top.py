@@ -29,6 +29,10 @@ __all__ = ["Load", "Meter", "add_arguments", "main", "view"]
 Document = Mapping[str, Any]
 
 
+#: columns of words; all others hold numbers
+_WORDS = frozenset({"component", "client", "state", ""})
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Load:
     """What a process uses: percent of one core since the last look, bytes of memory of its own."""
@@ -139,8 +143,7 @@ def _clients(document: Document, rates: Mapping[str, float]) -> Table:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        numbers = ("pid", "cpu", "memory", "restarts", "sessions", "requests", "gates", "sent", "received")
-        table.add_column(column, justify="right" if column in (*numbers, "frames/s") else "left")
+        table.add_column(column, justify="left" if column in _WORDS else "right")
     return table
 
 
