@@ -21,6 +21,8 @@ __all__ = ["SUN_PATH_MAX", "PathError", "Paths"]
 
 #: Bytes of a Unix socket's path that the kernel accepts, without the closing NUL.
 SUN_PATH_MAX = 107
+#: /proc/sys/kernel/pid_max cannot be set higher.
+_LARGEST_PID = 2**22
 
 
 class PathError(Exception):
@@ -49,7 +51,8 @@ class Paths:
 
     def checked(self) -> Paths:
         """Raise PathError when the longest socket path would not fit the kernel's limit."""
-        longest = self.worker_socket("worker_00")
+        # supervisord binds its socket under a name with its pid behind before it links it here.
+        longest = f"{self.supervisor_socket}.{_LARGEST_PID}"
         size = len(os.fsencode(longest))
         if size > SUN_PATH_MAX:
             raise PathError(

@@ -252,7 +252,9 @@ class Server:
         self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop listening, close every channel, remove the socket file."""
+        """Stop listening, close every channel, remove the socket file.  Again: nothing."""
+        if self._socket.fileno() < 0:
+            return
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
         self._path.unlink(missing_ok=True)
