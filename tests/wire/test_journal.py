@@ -97,22 +97,45 @@ def test_a_snapshot_makes_the_same_state(said: list[Record]) -> None:
     assert states(state.snapshot())[-1] == state
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(said=st.lists(records, max_size=12))
-def test_cut_at_every_byte_it_tells_a_prefix(said: list[Record], tmp_path: Path) -> None:
-    said = [Opened(ID), OWNED, *said]
-    after = states(said)
+EVERYTHING: list[Record] = [
+    Opened(ID, "pi", True),
+    OWNED,
+    Introduced({"name": "é", "version": "1"}),
+    Attached("s", {"cwd": "/w", "mcpServers": [], "_meta": {"rules": "\n\ud800", "n": 2**70}}),
+    OptionSet("s", "session/set_mode", {"modeId": "plan"}),
+    Attached("t", {"cwd": "/v"}),
+    RequestOpened("gw-1-1", "1e400", "session/prompt", "s", "p"),
+    GateOpened("1.7", "_x.ai/hooks/run", "s", "pre_tool_use", "call_1", 1.5, 586.5),
+    TokenAdded("0f" * 16, "s"),
+    Counted(4, 9),
+    GateClosed("1.7"),
+    RequestClosed("gw-1-1"),
+    TokenRemoved("0f" * 16),
+    Detached("s"),
+    Counted(6, 8),
+]
+
+
+def check_cut(said: list[Record], size: int, path: Path) -> None:
+    data = b"".join(record.encode() for record in said)[:size]
+    path.write_bytes(data)
+    whole = data.count(b"\n")
+    assert read_journal(path) == (states(said)[whole] if whole else None)
+
+
+def test_cut_at_every_byte_it_tells_a_prefix(tmp_path: Path) -> None:
     path = tmp_path / f"{ID}.jsonl"
-    data, whole = b"", [0]
-    for record in said:
-        data += record.encode()
-        whole.append(len(data))
-    for size in range(len(data) + 1):
-        path.write_bytes(data[:size])
-        count = max(n for n, end in enumerate(whole) if end <= size)
-        assert read_journal(path) == (after[count] if count else None)
-    path.write_bytes(data + b'{"record":"Owned"}\n{"record":"Detached","session_id":"a"}\n')
-    assert read_journal(path) == after[-1]  # nothing after a damaged line counts
+    for size in range(sum(len(record.encode()) for record in EVERYTHING) + 1):
+        check_cut(EVERYTHING, size, path)
+    with path.open("ab") as file:  # nothing after a damaged line counts
+        file.write(b'{"record":"Owned"}\n{"record":"Detached","session_id":"t"}\n')
+    assert read_journal(path) == states(EVERYTHING)[-1]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(said=st.lists(records, max_size=12), size=st.integers(0, 2000))
+def test_cut_anywhere_any_journal_tells_a_prefix(said: list[Record], size: int, tmp_path: Path) -> None:
+    check_cut([Opened(ID), *said], size, tmp_path / f"{ID}.jsonl")
 
 
 def test_the_file_is_private_and_says_what_was_appended(paths: Paths) -> None:
