@@ -303,9 +303,9 @@ async def wait_listening(identity: Identity, path: Path, ended: Callable[[], str
 
 
 def describe_exit(code: int | None, words: str) -> str:
-    """``exit code 1, its last words: …`` for people; ``code`` None: not our child, nobody was told it."""
+    """``ended with exit code 1, its last words: …``; ``code`` None: not our child, nobody was told it."""
     if code is None:
-        how = "it ended"
+        how = "ended"
     elif code < 0:
         how = f"ended by signal {signal.Signals(-code).name}"
     else:
