@@ -11,10 +11,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from gateway.wire.jsonrpc import METHOD_NOT_FOUND, dump, error_bytes, result_bytes
+from gateway.wire.jsonrpc import METHOD_NOT_FOUND, Message, dump, error_bytes, replace_id, result_bytes
 from gateway.wire.limits import SIZES
 
 __all__ = ["Gate", "GateKind", "Gates", "closed_result", "gate_kind"]
@@ -28,6 +28,8 @@ class GateKind(enum.Enum):
     PLAN = "plan"
     OTHER = "other"  #: a request that we know nothing about: the client's to answer
 
+
+_ASKING = frozenset({GateKind.PERMISSION, GateKind.QUESTION, GateKind.PLAN})
 
 _METHODS = {
     "_x.ai/hooks/run": GateKind.HOOK,
@@ -74,6 +76,16 @@ class Gate:
     params: Mapping[str, Any]
     opened: float  #: monotonic seconds
 
+    def answer(self, message: Message) -> bytes:
+        """The engine's line for the client's answer.
+
+        Grok takes an error, and anything that it does not understand, for leave to run the tool.
+        """
+        odd = message.error is not None or not isinstance(message.result, dict | None)
+        if self.kind is GateKind.PRE_HOOK and odd:
+            return self.closed("the client's answer to the hook was not understood")
+        return replace_id(message.data, self.id_raw)
+
     def closed(self, why: str, *, cancelled: bool = False) -> bytes:
         """The engine's line that settles it without the client."""
         if self.kind is GateKind.OTHER:
@@ -118,13 +130,13 @@ class Gates:
         self.counters["late" if gate is None else "answered"] += 1
         return gate
 
-    def of_session(self, session_id: str | None, *kinds: GateKind) -> list[Gate]:
-        """Open gates of a session, of these kinds or of any."""
-        return [g for g in self if g.session_id == session_id and (not kinds or g.kind in kinds)]
+    def asking(self, session_ids: Collection[str]) -> int:
+        """How many open gates of these sessions wait for a person."""
+        return sum(g.kind in _ASKING and g.session_id in session_ids for g in self)
 
-    def cancel(self, session_id: str) -> list[bytes]:
-        """The client cancels the session's turn: nobody will answer its gates any more."""
-        return self._close(lambda g: g.session_id == session_id, "the turn was cancelled", cancelled=True)
+    def cancel(self, session_ids: Collection[str]) -> list[bytes]:
+        """The client cancels the turn of these sessions: nobody will answer their gates any more."""
+        return self._close(lambda g: g.session_id in session_ids, "the turn was cancelled", cancelled=True)
 
     def client_gone(self, why: str) -> list[bytes]:
         """Nobody is there to answer."""

@@ -35,36 +35,37 @@ class Outcome:
 
 
 class Recovery:
-    """Loading again every session of a connection.  ``cause``: what was lost."""
+    """Loading again every session of a connection.
+
+    ``cause``: what was lost; ``lost_turns``: by session, the prompt id of the turn that ended with the
+    leader.
+    """
 
     def __init__(
         self,
         sessions: SessionBook,
         requests: RequestBook,
         cause: Literal["bridge", "leader"],
-        unasked_hooks: set[str],
+        lost_turns: Mapping[str, str],
     ) -> None:
-        self._sessions, self._requests, self.cause = sessions, requests, cause
-        #: Sessions whose turn must be cancelled before anything else: a hook of theirs is open that
-        #: Grok will not ask again, and whose tool it would run.
-        self.cancel_first = unasked_hooks
+        self._sessions, self._requests, self._cause = sessions, requests, cause
+        self._lost_turns = lost_turns
         self._loading = set[str]()
         self._ends = dict[str, TurnEnd]()
-        self._report = list[dict[str, Any]]()
-        self.lost_prompts = dict[str, str]()  #: sessionId: promptId of the turn that ended with the leader
+        self.report = list[dict[str, Any]]()  #: one entry for each session, for the client
 
     def start(self, session: Session) -> dict[str, Any]:
         """Parameters of the session/load to send now; from here on the session's lines are hidden."""
         self._loading.add(session.session_id)
         return session.load_params()
 
-    def hides(self, session_id: str, end: TurnEnd | None) -> bool:
-        """Whether a notification belongs to a replay; ``end`` is the turn's end if it told of one."""
-        if session_id not in self._loading:
-            return False
-        if end is not None:
-            self._ends[end.prompt_id] = end
-        return True
+    def hides(self, session_id: str) -> bool:
+        """Whether a notification belongs to a replay.  Live updates wait in the leader till its end."""
+        return session_id in self._loading
+
+    def turn_ended(self, end: TurnEnd) -> None:
+        """The replay tells of the end of a turn."""
+        self._ends[end.prompt_id] = end
 
     def loaded(self, session: Session, result: Any, now: float) -> list[Outcome]:
         """The session is loaded; ``result`` of the answer.  Returns the prompts to answer now."""
@@ -85,7 +86,7 @@ class Recovery:
                 self._requests.found(request)
             else:
                 outcomes.append(Outcome(request, end))
-        self._note(session, {"backgroundLost": had_background} if self.cause == "bridge" else {})
+        self._note(session, {"backgroundLost": had_background} if self._cause == "bridge" else {})
         return outcomes
 
     def failed(self, session: Session, reason: str) -> list[Outcome]:
@@ -95,10 +96,6 @@ class Recovery:
         adrift = self._requests.without_answer(session.session_id, Step.ADRIFT)
         return [Outcome(request, self._ends.get(request.prompt_id or "")) for request in adrift]
 
-    def report(self) -> list[dict[str, Any]]:
-        """One entry for each session, for the notification that ends a recovery."""
-        return self._report
-
     def _knows(self, session: Session, prompt_id: str) -> bool:
         return any(r.prompt_id == prompt_id for r in self._requests.prompts(session.session_id))
 
@@ -107,9 +104,9 @@ class Recovery:
             "sessionId": session.session_id,
             "rulesReapplied": session.rules_due and "error" not in more,
         }
-        if prompt_id := self.lost_prompts.get(session.session_id):
+        if prompt_id := self._lost_turns.get(session.session_id):
             entry["lostPromptId"] = prompt_id
-        self._report.append({**entry, **more})
+        self.report.append({**entry, **more})
 
 
 def ended(session: Session, requests: RequestBook, end: TurnEnd) -> list[Outcome]:

@@ -157,14 +157,37 @@ class RequestBook:
         """Open prompts of a session, oldest first."""
         return [r for r in self if r.is_prompt and r.session_id == session_id]
 
-    def name_prompts(self, session_id: str, prompt_ids: list[str]) -> None:
-        """Pair prompt ids that Grok made up with prompts that came without one; both are in order."""
+    def restore(
+        self,
+        key: bytes,
+        id_raw: bytes,
+        method: str,
+        *,
+        session_id: str | None,
+        prompt_id: str | None,
+        now: float,
+    ) -> Request:
+        """A request that a dead worker had: its bridge is lost, whatever it had done."""
+        deadline = now + self._limits.session_open
+        request = Request(key, id_raw, method, None, session_id, prompt_id, deadline, Step.ADRIFT)
+        self._by_key[key] = request
+        self._ids.add(id_raw)
+        return request
+
+    def name_prompts(self, session_id: str, prompt_ids: list[str]) -> list[Request]:
+        """Pair prompt ids that Grok made up with prompts that came without one; both are in order.
+
+        Returns the requests that got one.
+        """
         prompts = self.prompts(session_id)
         known = {r.prompt_id for r in prompts}
         fresh = (p for p in prompt_ids if p not in known)
         nameless = (r for r in prompts if r.prompt_id is None and r.step is not Step.HELD)
+        named = list[Request]()
         for request, prompt_id in zip(nameless, fresh, strict=False):
             request.prompt_id = prompt_id
+            named.append(request)
+        return named
 
     def cancelled(self, session_id: str, running: str | None, now: float) -> None:
         """The client cancelled: its running prompt answers soon or is given up."""

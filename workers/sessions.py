@@ -71,6 +71,17 @@ class TurnEnd:
     stop_reason: str
     usage: Mapping[str, Any] | None
 
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> TurnEnd:
+        """From the parameters of a ``turn_completed``."""
+        update = _mapping(params.get("update"))
+        return cls(
+            _text(params.get("sessionId")) or "",
+            _text(update.get("prompt_id")) or "",
+            str(update.get("stop_reason")),
+            update.get("usage"),
+        )
+
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Session:
@@ -159,6 +170,14 @@ class SessionBook:
         if session_id is None:
             return None
         return self._sessions.get(self._parents.get(session_id, session_id))
+
+    def family(self, session_id: str | None) -> frozenset[str]:
+        """The ids of a session and of its subagents' sessions; empty for an unknown one."""
+        session = self.get(session_id)
+        if session is None:
+            return frozenset()
+        own = session.session_id
+        return frozenset({own, *(child for child, parent in self._parents.items() if parent == own)})
 
     def check_room(self) -> None:
         """Raises TooManySessions when no further session fits."""
@@ -286,10 +305,8 @@ class SessionBook:
         if session is None:
             return None
         if kind == "turn_completed" and session_id in self._sessions:
-            prompt_id = _text(update.get("prompt_id")) or ""
-            usage = update.get("usage")
-            end = TurnEnd(session_id, prompt_id, str(update.get("stop_reason")), usage or None)
-            self._turn_ended(session, prompt_id, now)
+            end = TurnEnd.of(params)
+            self._turn_ended(session, end.prompt_id, now)
             return end
         if kind == "subagent_spawned" and (child := _text(update.get("child_session_id"))):
             if len(self._parents) < self._capacity:

@@ -46,6 +46,9 @@ QUEUE_CHANGED = "_x.ai/queue/changed"
 #: Printed by the bridge itself, hence without the underscore.
 LEADER_RECONNECTED = "x.ai/leader_reconnected"
 
+#: A request of the gateway to a client: a call of a tool that it lends.
+LENT_CALL = "_x.ai/mcp/sdk_call"
+
 #: A client's word that it is at work on a gate; never forwarded.
 GATE_ACK = "pi/gate-ack"
 
@@ -53,6 +56,7 @@ GATE_ACK = "pi/gate-ack"
 LEADER_RESTARTED = "gateway/leader_restarted"
 REATTACHED = "gateway/reattached"
 TOO_FAR_BEHIND = "gateway/too_far_behind"
+LENT_CALL_GIVEN_UP = "gateway/lent_call_given_up"
 
 #: Any spelling of the vendor's prefix; an escaped one is the same string once parsed.
 _EXTENSION = re.compile(r"_*x\.ai/")

@@ -31,6 +31,7 @@ __all__ = [
     "Journal",
     "JournalError",
     "forget",
+    "frames_path",
     "journal_path",
     "read_journal",
     "read_journals",
@@ -44,6 +45,7 @@ class JournalError(Exception):
 
 _CONNECTION = re.compile(r"[0-9a-f]{32}")
 _SUFFIX = ".jsonl"
+_FRAMES = ".frames"
 
 
 def journal_path(paths: Paths, connection: str) -> Path:
@@ -51,6 +53,11 @@ def journal_path(paths: Paths, connection: str) -> Path:
     if not _CONNECTION.fullmatch(connection):
         raise ValueError("a connection id has 32 hex digits")
     return paths.journals / f"{connection}{_SUFFIX}"
+
+
+def frames_path(paths: Paths, connection: str) -> Path:
+    """Where the frames sent to the client are kept (``workers.resume``); goes with the journal."""
+    return journal_path(paths, connection).with_suffix(_FRAMES)
 
 
 def _replay(data: bytes) -> tuple[ConnectionRecord, int]:
@@ -194,6 +201,7 @@ def read_journals(paths: Paths) -> list[ConnectionRecord]:
 def forget(paths: Paths, connection: str) -> None:
     """A connection is over and its worker is gone: its journal and its leases go."""
     journal_path(paths, connection).unlink(missing_ok=True)
+    frames_path(paths, connection).unlink(missing_ok=True)
     Leases(paths).release_all(connection)
 
 
@@ -206,7 +214,7 @@ def sweep(paths: Paths, alive: Callable[[ConnectionRecord], bool]) -> list[Conne
     for state in read_journals(paths):
         path = journal_path(paths, state.connection)
         if alive(state):
-            kept |= {path, path.with_suffix(".new")}
+            kept |= {path, path.with_suffix(".new"), path.with_suffix(_FRAMES)}
         else:
             removed.append(state)
     for path in paths.journals.iterdir():

@@ -1,0 +1,382 @@
+"""One client: sockets come and go, the connection stays until its client is really gone.
+
+A connection has a `Proxy` for its whole life and at most one `WebSocket` at a time.  Everything sent to
+the client is numbered and kept for a while (`workers.resume`), so that a client which lost its socket
+misses nothing.  States move through `_MOVES`:
+
+* *open*: a socket is there.
+* *detached*: the socket was lost.  Gates are answered so that nothing runs, turns go on.
+* *ending*: the client is gone for good.  Turns are ended, then the bridge.
+* *ended*: nothing is left, neither process nor file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import logging
+import socket
+import time
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from gateway.paths import Paths
+from gateway.wire import acp, jsonrpc
+from gateway.wire.acp import CloseCode, ErrorCode
+from gateway.wire.journal import Journal, JournalError, frames_path
+from gateway.wire.leases import LeaseError, Leases
+from gateway.wire.limits import LIMITS
+from gateway.wire.records import Counted, Introduced, Opened, Owned, Record
+from workers.leader import LeaderWatch
+from workers.lent_tools import LentTools
+from workers.proxy import Proxy
+from workers.resume import FrameBuffer
+from workers.screening import Screen, Verdict
+from workers.websocket import WebSocket
+
+__all__ = ["Connection", "Host", "State"]
+
+log = logging.getLogger(__name__)
+
+CONNECTION_HEADER = "Grok-Gateway-Connection"
+RECEIVED_HEADER = "Grok-Gateway-Received"
+ACKS_HEADER = "Grok-Gateway-Acks"
+
+
+class State(enum.Enum):
+    OPENING = "opening"
+    OPEN = "open"
+    DETACHED = "detached"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+class _Event(enum.Enum):
+    HANDSHAKE = "a socket is there"
+    SOCKET_LOST = "the socket is gone"
+    END = "the client is gone for good"
+    SETTLED = "nothing runs any more"
+
+
+#: (state, event) → state.  What is not here changes nothing.
+_MOVES = {
+    (State.OPENING, _Event.HANDSHAKE): State.OPEN,
+    (State.DETACHED, _Event.HANDSHAKE): State.OPEN,
+    (State.OPEN, _Event.SOCKET_LOST): State.DETACHED,
+    (State.OPENING, _Event.END): State.ENDING,
+    (State.OPEN, _Event.END): State.ENDING,
+    (State.DETACHED, _Event.END): State.ENDING,
+    (State.ENDING, _Event.SETTLED): State.ENDED,
+}
+
+#: Close codes of a client that has finished; any other end of a socket may be followed by a resume.
+_FINISHED = frozenset({1000, 1001, 1005, *range(3000, 5000)})
+
+
+class Host(Protocol):
+    """What a connection needs of its worker."""
+
+    paths: Paths
+    leader: LeaderWatch
+    leases: Leases
+    port: int
+
+    def owned(self) -> Owned:
+        """The worker, for a journal."""
+
+    def tokens_changed(self, lender: LentTools, added: list[str], removed: list[str]) -> None:
+        """Which lent-tool tokens a connection serves."""
+
+    def connection_changed(self, connection: Connection) -> None:
+        """Its state is another."""
+
+
+class Connection:
+    """See the module.  Made by `open` or `take_over`."""
+
+    def __init__(self, host: Host, connection_id: str, journal: Journal, frames: FrameBuffer) -> None:
+        self._host = host
+        self.id = connection_id
+        self.state = State.OPENING
+        self.opened = time.time()
+        self._journal, self._frames = journal, frames
+        self._loop = asyncio.get_running_loop()
+        self._socket: WebSocket | None = None
+        self._paused = False
+        self._window: asyncio.TimerHandle | None = None
+        self._tasks = set[asyncio.Task[Any]]()
+        self._run: asyncio.Task[Any] | None = None
+        self._lent = LentTools(host.port, self, self._emit, host.tokens_changed)
+        self.proxy = Proxy(self, host.leader, self._emit, frames, self._throttle)
+        self._count: Counted | None = None  # of a message that is being dealt with
+        self._screen = Screen(f"grok-gateway-{connection_id[:12]}", self)
+
+    @classmethod
+    def open(cls, host: Host, connection_id: str) -> Connection:
+        """A new connection.  Raises JournalError or OSError when its files cannot be made."""
+        journal = Journal.create(host.paths, Opened(connection_id), host.owned())
+        try:
+            frames = FrameBuffer(frames_path(host.paths, connection_id), create=True)
+        except OSError:
+            journal.remove()
+            raise
+        connection = cls(host, connection_id, journal, frames)
+        connection._run = connection._start(connection._keep_link(""))
+        return connection
+
+    @classmethod
+    def take_over(cls, host: Host, connection_id: str) -> Connection:
+        """Go on with the connection of a worker that has died.  Raises JournalError or OSError."""
+        journal = Journal.adopt(host.paths, connection_id, host.owned())
+        path = frames_path(host.paths, connection_id)
+        try:
+            frames = FrameBuffer(path, create=not path.exists())
+        except OSError:
+            journal.close()
+            raise
+        connection = cls(host, connection_id, journal, frames)
+        connection.state = State.DETACHED
+        connection.proxy.restore(journal.state)
+        connection._lent.restore(list(journal.state.tokens))
+        connection._await_client()
+        connection._run = connection._start(connection._keep_link("bridge"))
+        return connection
+
+    # -- sockets -------------------------------------------------------------------------------
+
+    async def adopt(self, sock: socket.socket, head: bytes, read_by_client: int) -> bool:
+        """Attach a socket whose request ``head`` was consumed; False when its handshake was bad.
+
+        ``read_by_client``: server frames that a resuming client has read.
+        """
+        web_socket = WebSocket(
+            on_open=lambda: self._opened(web_socket, read_by_client),
+            on_text=lambda data: self._text(web_socket, data),
+            on_closed=lambda code, reason: self._closed(web_socket, code, reason),
+            on_pause=lambda: self._writable(web_socket, False),
+            on_resume=lambda: self._writable(web_socket, True),
+        )
+        headers = {CONNECTION_HEADER: self.id, RECEIVED_HEADER: str(self._journal.state.received)}
+        await web_socket.adopt(sock, head, headers)
+        return self._socket is web_socket
+
+    def _opened(self, web_socket: WebSocket, read_by_client: int) -> None:
+        if self.state in (State.ENDING, State.ENDED):
+            web_socket.close(CloseCode.GOING_AWAY, "the connection has ended")
+            return
+        if self._socket is not None:
+            self._socket.close(CloseCode.RESTART, "another socket of yours has taken its place")
+        new = self.state is State.OPENING
+        self._socket = web_socket
+        self._move(_Event.HANDSHAKE)
+        if self._window is not None:
+            self._window.cancel()
+        if self._paused:
+            web_socket.pause_reading()
+        self.proxy.client_back()
+        self.proxy.link.resume_reading()
+        if not new:
+            self._send_missed(read_by_client)
+
+    def _send_missed(self, read_by_client: int) -> None:
+        missed = self._frames.since(read_by_client)
+        if missed is None:
+            # The client goes on counting from the number of this very frame.
+            params = {
+                "sessions": [session.session_id for session in self.proxy.ledger.sessions],
+                "frame": self._frames.last + 1,
+            }
+            self._emit(jsonrpc.notification_bytes(acp.TOO_FAR_BEHIND, params))
+            return
+        for frame in missed:
+            self._send(frame)
+
+    def _closed(self, web_socket: WebSocket, code: int, reason: str) -> None:
+        if web_socket is not self._socket:
+            return
+        self._socket = None
+        log.info("connection %s: socket closed, %d %s", self.id[:8], code, reason)
+        if code in _FINISHED:
+            self.end("the client has closed the connection")
+        elif self.state is State.OPEN:
+            self._move(_Event.SOCKET_LOST)
+            self._await_client()
+
+    def _await_client(self) -> None:
+        """Nobody is there: nothing may run unasked, and the client has a while to come back."""
+        self.proxy.client_gone("its client is not connected")
+        self.proxy.link.resume_reading()  # what nobody reads goes to the frame buffer only
+        self._window = self._loop.call_later(
+            LIMITS.resume_window, lambda: self.end("the client has not come back")
+        )
+
+    # -- from the client -----------------------------------------------------------------------
+
+    def _text(self, web_socket: WebSocket, data: bytes) -> None:
+        if web_socket is not self._socket:
+            return
+        # Counted together with what comes of the message, in one write: if the worker is killed, either
+        # both are known or the client sends it again.
+        self._count = Counted(self._journal.state.received + 1, self._frames.last)
+        self._receive(self._screen.receive(data))
+        if self._count is not None:
+            self.record()
+
+    def _receive(self, verdict: Verdict) -> None:
+        message = verdict.message
+        if verdict.action == "answer":
+            self.proxy.ledger.counters[verdict.reason] += 1
+            self._emit(verdict.answer)
+        elif verdict.action == "drop" or message is None:
+            self.proxy.ledger.counters[verdict.reason] += 1
+        elif verdict.action == "consume":
+            self._consume(verdict)
+        elif message.kind == "response" and self._lent.answered(message):
+            pass
+        else:
+            self.proxy.receive(verdict)
+
+    def _consume(self, verdict: Verdict) -> None:
+        message, rule = verdict.message, verdict.rule
+        if message is not None and rule is not None and rule.effect == "initialize":
+            client = (message.params or {}).get("clientInfo")
+            self.record(Introduced(client if isinstance(client, dict) else {}))
+            self.proxy.initialize(verdict)
+
+    def _throttle(self, on: bool) -> None:
+        self._paused = on
+        if self._socket is not None:
+            if on:
+                self._socket.pause_reading()
+            else:
+                self._socket.resume_reading()
+
+    # -- to the client -------------------------------------------------------------------------
+
+    def _emit(self, frame: bytes) -> None:
+        """Number a frame, keep it, and send it if anybody is there."""
+        self._frames.append(frame)
+        self._send(frame)
+
+    def _send(self, frame: bytes) -> None:
+        if self._socket is not None:
+            self._socket.send_text(frame)
+
+    def _writable(self, web_socket: WebSocket, writable: bool) -> None:
+        if web_socket is self._socket:
+            if writable:
+                self.proxy.link.resume_reading()
+            else:
+                self.proxy.link.pause_reading()
+
+    # -- sessions of the instance (for the proxy and the screen) --------------------------------
+
+    def attached(self, session_id: str) -> bool:
+        return session_id in self.proxy.ledger.sessions
+
+    def elsewhere(self, session_id: str) -> bool:
+        return self._host.leases.holder(session_id) not in (None, self.id)
+
+    def directory(self, path: str) -> bool:
+        try:
+            return Path(path).is_dir()
+        except (OSError, ValueError):
+            return False
+
+    def take_session(self, session_id: str) -> bool:
+        return self._host.leases.take(session_id, self.id) is None
+
+    def release_session(self, session_id: str) -> None:
+        with contextlib.suppress(LeaseError):  # a lease without a journal does not count
+            self._host.leases.release(session_id, self.id)
+
+    def take_tools(self, mcp_servers: Any) -> str:
+        return self._lent.register(mcp_servers)
+
+    def record(self, *records: Record) -> bool:
+        """Write to the journal; False when it cannot be written (a full disk)."""
+        count, self._count = self._count, None
+        try:
+            self._journal.append(*((count,) if count is not None else ()), *records)
+        except JournalError as error:
+            log.error("%s", error)
+            return False
+        return True
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def end(
+        self, reason: str, code: CloseCode = CloseCode.GOING_AWAY, error: ErrorCode | None = None
+    ) -> None:
+        """End the connection in order; ``error`` answers what is open.  Returns at once, see `ended`."""
+        if self.state not in (State.ENDING, State.ENDED):
+            self._move(_Event.END)
+            self._start(self._finish(reason, code, error))
+
+    async def ended(self) -> None:
+        """Return when nothing of the connection is left."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _finish(self, reason: str, code: CloseCode, error: ErrorCode | None) -> None:
+        log.info("connection %s ends: %s", self.id[:8], reason)
+        if self._window is not None:
+            self._window.cancel()
+        try:
+            self._lent.close(reason)
+            if error is not None:
+                self.proxy.ledger.refuse_all(error, reason)
+            self.proxy.client_gone(reason)
+            await self.proxy.finish()
+        finally:
+            if self._socket is not None:
+                self._socket.close(code, reason)
+            if self._run is not None:
+                self._run.cancel()
+                await asyncio.gather(self._run, return_exceptions=True)
+            self.proxy.close()
+            with contextlib.suppress(LeaseError):
+                self._host.leases.release_all(self.id)
+            self._frames.close(remove=True)
+            self._journal.remove()
+            self._move(_Event.SETTLED)
+
+    async def _keep_link(self, cause: Literal["", "bridge"]) -> None:
+        reason = await self.proxy.link.run(cause)
+        self.end(reason, CloseCode.FAILED, ErrorCode.BRIDGE_LOST)
+
+    # -- the rest ------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """For `status`."""
+        now = self._loop.time()
+        return {
+            "id": self.id,
+            "client": self._journal.state.client,
+            "state": self.state.value,
+            "since": self.opened,
+            "sessions": [session.to_json(now) for session in self.proxy.ledger.sessions],
+            "gates": len(self.proxy.ledger.gates),
+            "requests": len(self.proxy.ledger.requests),
+            "bridge": self.proxy.link.pid,
+            "sent": self._frames.last,
+            "received": self._journal.state.received,
+            "counters": dict(self.proxy.ledger.counters + self.proxy.ledger.gates.counters),
+        }
+
+    def _move(self, event: _Event) -> None:
+        self.state = _MOVES.get((self.state, event), self.state)
+        self._host.connection_changed(self)
+
+    def _start(self, work: Any) -> asyncio.Task[Any]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("connection %s failed", self.id[:8], exc_info=error)
+            self.end("an internal error", CloseCode.FAILED, ErrorCode.BRIDGE_LOST)

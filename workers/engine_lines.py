@@ -1,0 +1,189 @@
+"""What the lines of the engine mean to one connection.
+
+Most lines are passed on as they came, told apart by their first bytes.  The others settle a request, open
+a gate or change the books.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from gateway.wire import acp, jsonrpc
+from gateway.wire.acp import ErrorCode
+from gateway.wire.jsonrpc import EngineLine
+from gateway.wire.limits import SIZES
+from gateway.wire.ndjson import Overlong
+from gateway.wire.records import GateOpened
+from workers.gates import Gate, gate_kind
+from workers.ledger import Ledger
+from workers.link import Link, Loss
+from workers.recovery import ended
+from workers.requests import Request
+
+__all__ = ["EngineLines"]
+
+log = logging.getLogger(__name__)
+
+#: Requests whose results list sessions of everybody.
+_LISTS = frozenset({"session/list", "_x.ai/session/list", "_x.ai/sessions/list"})
+
+
+class EngineLines:
+    """The engine's side of a ledger."""
+
+    def __init__(self, ledger: Ledger, link: Link) -> None:
+        self._ledger, self._link = ledger, link
+        self._abandoned = dict[bytes, Request]()
+        self.nobody = ""  #: why nobody is there to answer gates; "" while a client is
+
+    # -- notifications -------------------------------------------------------------------------
+
+    def notification(self, line: EngineLine) -> None:
+        """Pass on a notification, after learning from it."""
+        ledger = self._ledger
+        if line.method == acp.LEADER_RECONNECTED:
+            # The bridge has loaded its sessions by itself, without their hooks.
+            self._link.give_up(Loss("leader", "the bridge has found another leader"))
+            return
+        end = None
+        if ledger.sessions.tells(line.method, line.update):
+            end = ledger.sessions.observe(line.method, line.params, ledger.now())
+            if line.method == acp.QUEUE_CHANGED and (session := ledger.sessions.get(line.session)):
+                known = (session.running, *session.queued)
+                ledger.name_prompts(session.session_id, [p for p in known if p])
+        if line.method == acp.SESSIONS_CHANGED:
+            own = ledger.sessions.own_changes(line.params)
+            if own is not None:
+                ledger.emit(jsonrpc.notification_bytes(line.method, own))
+            return
+        ledger.emit(line.data)
+        session = ledger.sessions.get(end.session_id) if end else None
+        if end is not None and session is not None:
+            for outcome in ended(session, ledger.requests, end):
+                ledger.settle(outcome)
+
+    # -- reverse requests ----------------------------------------------------------------------
+
+    def asked(self, line: EngineLine) -> None:
+        """The engine asks: a gate opens."""
+        ledger, params = self._ledger, line.params
+        gate = Gate(line.id_raw, gate_kind(line.method, params), line.session or None, params, ledger.now())
+        if self.nobody:
+            self._link.send(gate.closed(self.nobody))
+            return
+        opened = ledger.gates.open(gate)
+        if isinstance(opened, bytes):
+            self._link.send(opened)
+            return
+        if not opened:
+            return
+        shown = f"{self._link.generation}.{gate.id_raw.decode()}"
+        record = GateOpened(
+            shown,
+            line.method,
+            line.session,
+            event=str(params.get("hookEventName", "")),
+            tool_use_id=str(params.get("toolUseId", "")),
+            opened=time.time(),
+        )
+        if not ledger.registry.record(record):
+            # After a kill nobody would know of this gate, and its tool would run.
+            ledger.gates.answered(gate.id_raw)
+            self._link.send(gate.closed("the gateway cannot write its journal"))
+            return
+        ledger.emit(jsonrpc.replace_id(line.data, jsonrpc.dump(shown)))
+        ledger.asking_changed(gate.session_id)
+
+    # -- responses -----------------------------------------------------------------------------
+
+    def response(self, line: EngineLine) -> None:
+        """The answer to a request of the client."""
+        request = self._ledger.requests.find(line.id_raw)
+        if request is None:
+            self._late(line)
+            return
+        frame = None
+        if "error" not in line.body:
+            result = line.body.get("result")
+            frame = self._succeeded(request, result if isinstance(result, dict) else {})
+        elif acp.RULES[request.method].effect in ("new", "load"):
+            self._not_opened(request)
+        self._ledger.answer(request, frame or jsonrpc.replace_id(line.data, request.id_raw))
+
+    def overlong(self, line: Overlong) -> None:
+        """A line above the limit was dropped; if it answers a request, that one gets an error."""
+        self._ledger.counters["overlong"] += 1
+        log.warning("a line of %d bytes of the engine was dropped", line.size)
+        request = self._ledger.requests.find(jsonrpc.id_of_line(line.head) or b"")
+        if request is not None:
+            text = f"the engine's answer has {line.size} bytes, more than can be passed on"
+            self._ledger.gateway_error(request, ErrorCode.TOO_LARGE, text)
+
+    def _succeeded(self, request: Request, result: dict[str, Any]) -> bytes | None:
+        """The effects of a success; the answer if it is not the engine's own."""
+        ledger, effect = self._ledger, acp.RULES[request.method].effect
+        if effect in ("new", "load"):
+            self._opened(request, result)
+        elif effect in ("close", "delete") and request.session_id is not None:
+            self.forget(request.session_id)
+        elif effect == "option":
+            ledger.option_set(request.method, request.params)
+        elif request.method in _LISTS:
+            return jsonrpc.result_bytes(request.id_raw, jsonrpc.dump(self._visible(result)))
+        return None
+
+    def _opened(self, request: Request, result: dict[str, Any]) -> None:
+        session_id = result.get("sessionId", request.session_id)
+        if not isinstance(session_id, str) or not self._ledger.registry.take_session(session_id):
+            return
+        meta = result.get("_meta")
+        running = meta.get("x.ai/runningPromptId") if isinstance(meta, dict) else None
+        self._ledger.attach(session_id, request.params, running if isinstance(running, str) else None)
+
+    def _not_opened(self, request: Request) -> None:
+        if request.session_id is not None and request.session_id not in self._ledger.sessions:
+            self._ledger.registry.release_session(request.session_id)
+
+    def forget(self, session_id: str) -> None:
+        """A session is closed, deleted or cannot be loaded again."""
+        if session_id in self._ledger.sessions:
+            for line in self._ledger.gates.cancel(self._ledger.sessions.family(session_id)):
+                self._link.send(line)
+            self._ledger.detach(session_id)
+
+    def _visible(self, result: dict[str, Any]) -> dict[str, Any]:
+        """A list of sessions without those that other connections have attached."""
+        inner = result.get("result")
+        if isinstance(inner, dict):
+            return {**result, "result": self._visible(inner)}
+        if isinstance(result.get("sessions"), list):
+            shown = [entry for entry in result["sessions"] if not self._hidden(entry)]
+            return {**result, "sessions": shown}
+        return result
+
+    def _hidden(self, entry: Any) -> bool:
+        return isinstance(entry, dict) and self._ledger.registry.elsewhere(str(entry.get("sessionId")))
+
+    # -- answers that come too late ------------------------------------------------------------
+
+    def abandon(self, request: Request) -> None:
+        """The request gets an error now, as its time is up; a late success must leave nothing behind."""
+        if acp.RULES[request.method].effect in ("new", "load"):
+            if len(self._abandoned) < SIZES.open_requests:
+                self._abandoned[request.key] = request
+            self._not_opened(request)
+
+    def _late(self, line: EngineLine) -> None:
+        self._ledger.counters["late_answers"] += 1
+        request = self._abandoned.pop(line.id_raw, None)
+        result = line.body.get("result")
+        if request is None or not isinstance(result, dict):
+            return
+        session_id = result.get("sessionId", request.session_id)
+        if isinstance(session_id, str) and session_id not in self._ledger.sessions:
+            # The client does not know of it; with nobody to ask, its hooks would fail open.
+            params = jsonrpc.dump({"sessionId": session_id})
+            key = self._ledger.requests.new_key()
+            self._link.send(jsonrpc.request_bytes(key, "session/close", params))

@@ -1,0 +1,234 @@
+"""What one connection knows, and the one way in which its client's requests are answered.
+
+`Ledger` ties the books together: an answer settles its request, moves its session's state, is sent to the
+client and noted in the journal, always in this order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gateway.wire import acp, jsonrpc
+from gateway.wire.acp import ErrorCode, gateway_error
+from gateway.wire.jsonrpc import Message
+from gateway.wire.limits import LIMITS, Limits
+from gateway.wire.records import (
+    Attached,
+    ConnectionRecord,
+    Detached,
+    GateClosed,
+    OptionSet,
+    Record,
+    RequestClosed,
+    RequestOpened,
+)
+from workers.gates import Gates
+from workers.recovery import Outcome, result_of
+from workers.requests import DuplicateId, Request, RequestBook, TooManyRequests
+from workers.sessions import Event, SessionBook
+
+__all__ = ["Ledger", "Registry"]
+
+
+class Registry(Protocol):
+    """What a connection shares with all others of the instance, and its journal."""
+
+    def take_session(self, session_id: str) -> bool:
+        """Attach a session to this connection; False: another living connection has it."""
+
+    def release_session(self, session_id: str) -> None:
+        """This connection has the session no longer."""
+
+    def elsewhere(self, session_id: str) -> bool:
+        """Another living connection has the session."""
+
+    def take_tools(self, mcp_servers: Any) -> str:
+        """Register the lent-tool addresses among a session's MCP servers; "" or why not."""
+
+    def record(self, *records: Record) -> bool:
+        """Write to the journal; False when that failed."""
+
+
+class Ledger:
+    """Books, journal and answers.  ``emit(frame)`` sends to the client; ``name`` makes ids unique.
+
+    ``time_up(request)`` is called when a request gets no answer in time, before its error is sent; it
+    returns the error's text.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        registry: Registry,
+        emit: Callable[[bytes], None],
+        time_up: Callable[[Request], str],
+        limits: Limits = LIMITS,
+    ) -> None:
+        self.requests = RequestBook(name, limits)
+        self.sessions = SessionBook()
+        self.gates = Gates()
+        self.registry, self.emit, self.limits = registry, emit, limits
+        self.counters = collections.Counter[str]()
+        self._time_up = time_up
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def now(self) -> float:
+        """Monotonic seconds of the books."""
+        return self._loop.time()
+
+    # -- requests of the client ----------------------------------------------------------------
+
+    def open(self, message: Message, session_id: str | None) -> Request | None:
+        """Take a request in; None: it was refused."""
+        rule = acp.RULES[message.method]
+        try:
+            request = self.requests.open(
+                message.id_raw,
+                message.method,
+                message.params,
+                session_id=session_id,
+                limit=rule.seconds(self.limits),
+                now=self.now(),
+            )
+        except DuplicateId:
+            self._refuse(message, "a request with this id is still open")
+            return None
+        except TooManyRequests:
+            self._refuse(message, "too many requests are open, wait for answers")
+            return None
+        self._record_request(request)
+        self.arm()
+        return request
+
+    def _refuse(self, message: Message, text: str) -> None:
+        self.counters["invalid_request"] += 1
+        self.emit(jsonrpc.error_bytes(message.id_raw, jsonrpc.INVALID_REQUEST, f"Invalid Request: {text}"))
+
+    def _record_request(self, request: Request) -> None:
+        self.registry.record(
+            RequestOpened(
+                request.key.decode(),
+                request.id_raw.decode(),
+                request.method,
+                request.session_id or "",
+                request.prompt_id or "",
+            )
+        )
+
+    def name_prompts(self, session_id: str, prompt_ids: list[str]) -> None:
+        """The engine tells the ids of a session's prompts, in order."""
+        for request in self.requests.name_prompts(session_id, prompt_ids):
+            self._record_request(request)
+
+    def answer(self, request: Request, frame: bytes) -> None:
+        """The one answer of a request; nothing happens when it had one."""
+        if not self.requests.settle(request):
+            return
+        self.emit(frame)
+        self.registry.record(RequestClosed(request.key.decode()))
+        if request.is_prompt and request.session_id is not None:
+            left = len(self.requests.prompts(request.session_id))
+            self.sessions.prompt_answered(request.session_id, left, self.now())
+
+    def error(self, request: Request, code: int, text: str) -> None:
+        """Answer with an error of JSON-RPC."""
+        self.answer(request, jsonrpc.error_bytes(request.id_raw, code, text))
+
+    def gateway_error(self, request: Request, code: ErrorCode, text: str) -> None:
+        """Answer with an error of the gateway."""
+        self.counters[code.name.lower()] += 1
+        self.answer(request, gateway_error(request.id_raw, code, text, request.session_id))
+
+    def refuse_all(self, code: ErrorCode, text: str) -> None:
+        """Answer every open request with an error."""
+        for request in self.requests:
+            self.gateway_error(request, code, text)
+
+    def settle(self, outcome: Outcome) -> None:
+        """Answer a prompt whose response can never come."""
+        request, end = outcome.request, outcome.end
+        if end is None:
+            self.gateway_error(request, ErrorCode.BRIDGE_LOST, "the turn was lost with its bridge")
+        elif (result := result_of(end)) is not None:
+            self.answer(request, jsonrpc.result_bytes(request.id_raw, jsonrpc.dump(result)))
+        else:
+            text = f"the turn ended ({end.stop_reason}) while its bridge was being replaced"
+            self.gateway_error(request, ErrorCode.BRIDGE_LOST, text)
+
+    # -- sessions ------------------------------------------------------------------------------
+
+    def attach(self, session_id: str, params: dict[str, Any], running: str | None) -> None:
+        """A session is attached, or attached again with other parameters."""
+        session = self.sessions.attach(session_id, params, self.now(), running=running)
+        self.registry.record(Attached(session_id, session.params))
+
+    def detach(self, session_id: str) -> None:
+        """A session is closed, deleted or lost."""
+        self.sessions.detach(session_id)
+        self.registry.release_session(session_id)
+        self.registry.record(Detached(session_id))
+
+    def option_set(self, method: str, params: dict[str, Any]) -> None:
+        """The engine accepted a session/set_* request."""
+        self.sessions.option_set(method, params)
+        self.registry.record(OptionSet(str(params.get("sessionId")), method, params))
+
+    def asking_changed(self, session_id: str | None) -> None:
+        """A gate of the session opened or was settled."""
+        still_open = self.gates.asking(self.sessions.family(session_id))
+        self.sessions.asked(session_id, still_open, self.now())
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def restore(self, record: ConnectionRecord) -> set[str]:
+        """Take over what a dead worker's journal tells.  Returns the sessions with a hook open.
+
+        Nothing of it has a bridge: prompts are adrift, other requests are answered now.
+        """
+        for session_id, kept in record.sessions.items():
+            session = self.sessions.attach(session_id, kept.params, self.now())
+            for option in kept.options.values():
+                self.sessions.option_set(option.method, option.params)
+            session.move(Event.BRIDGE_LOST, self.now())
+        for opened in record.requests.values():
+            request = self.requests.restore(
+                opened.key.encode(),
+                opened.id_raw.encode(),
+                opened.method,
+                session_id=opened.session_id or None,
+                prompt_id=opened.prompt_id or None,
+                now=self.now(),
+            )
+            if not request.is_prompt:
+                self.gateway_error(request, ErrorCode.BRIDGE_LOST, "its worker and its bridge have ended")
+        hooks = {gate.session_id for gate in record.gates.values() if gate.method == acp.HOOK}
+        self.registry.record(*(GateClosed(gate_id) for gate_id in tuple(record.gates)))
+        self.arm()
+        return hooks
+
+    def arm(self) -> None:
+        """Be woken at the next deadline of a request."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.requests.next_deadline()
+        if deadline < math.inf:
+            self._timer = self._loop.call_at(deadline, self._expire)
+
+    def close(self) -> None:
+        """Wake no more; give the sessions back."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for session in self.sessions:
+            self.registry.release_session(session.session_id)
+
+    def _expire(self) -> None:
+        self._timer = None
+        for request in self.requests.expired(self.now()):
+            self.gateway_error(request, ErrorCode.TIMED_OUT, self._time_up(request))
+        self.arm()

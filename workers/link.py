@@ -1,0 +1,227 @@
+"""The engine side of one connection: a bridge, and the next one when it is lost.
+
+A `Link` waits for a leader, starts a bridge, sends the one constant ``initialize`` and lets its owner
+attach the sessions; then the link is *up* until the bridge or the leader ends, and all begins anew.
+The owner is told of each loss before anything of the next bridge can be heard; when the leader's end
+follows that of the bridge, it is told again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import logging
+from typing import Any, Literal, Protocol
+
+from gateway.wire import acp
+from gateway.wire.handoff import LeaderInfo
+from gateway.wire.jsonrpc import EngineLine, dump, notification_bytes, parse_engine, request_bytes
+from gateway.wire.limits import LIMITS, SIZES, Limits
+from gateway.wire.ndjson import Overlong
+from workers.bridge import Bridge, BridgeExit
+from workers.leader import LeaderWatch
+
+__all__ = ["CallError", "EngineError", "Link", "LinkOwner", "Loss"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Loss:
+    """What ended; ``reason`` is for people and names stage, exit code and last stderr of a bridge."""
+
+    cause: Literal["bridge", "leader"]
+    reason: str
+
+
+class CallError(Exception):
+    """A request of our own failed: the engine's error, no answer in time, or the bridge is lost."""
+
+
+class EngineError(CallError):
+    """The engine answered with an error."""
+
+
+class LinkOwner(Protocol):
+    """What a link tells its connection."""
+
+    def new_key(self) -> bytes:
+        """A fresh raw id for a request of our own."""
+
+    def engine_line(self, line: EngineLine) -> None:
+        """A line of the bridge that answers no call of ours."""
+
+    def engine_overlong(self, line: Overlong) -> None:
+        """The engine wrote a line above the limit; it is dropped."""
+
+    async def attach_sessions(self, cause: Literal["", "bridge", "leader"]) -> None:
+        """The bridge has initialized: load what it must know; "" for the first one.
+        CallError ends the bridge."""
+
+    def link_up(self) -> None:
+        """Messages can be sent."""
+
+    def link_lost(self, loss: Loss) -> None:
+        """The bridge is of no use any more."""
+
+    def link_writable(self, writable: bool) -> None:
+        """The bridge takes no more for now / goes on."""
+
+
+class Link:
+    """See the module.  `run` is the life of it; `close` ends it."""
+
+    def __init__(self, owner: LinkOwner, leader: LeaderWatch, limits: Limits = LIMITS) -> None:
+        self._owner, self._leader, self._limits = owner, leader, limits
+        self._loop = asyncio.get_running_loop()
+        self._bridge: Bridge | None = None
+        self._loss: asyncio.Future[Loss] = self._loop.create_future()
+        self._calls = dict[bytes, asyncio.Future[Any]]()
+        self._paused = False
+        self.up = False
+        self.generation = ""  #: of the leader that the present or last bridge belongs to
+        self.initialize_result: bytes | None = None  #: raw JSON of the newest bridge's answer
+        self.losses = 0
+        self.pid = 0  #: of the bridge, 0 while there is none
+
+    async def run(self, cause: Literal["", "bridge", "leader"] = "") -> str:
+        """Keep a bridge until cancelled.  Returns the reason when too many were lost in a short time.
+
+        ``cause``: what was lost before the first bridge, if the connection is older than this link.
+        """
+        lost_at = collections.deque[float](maxlen=SIZES.bridge_failures)
+        self._leader.on_lost.add(self._leader_lost)
+        try:
+            while True:
+                info = await self._leader.ready()
+                if self.generation not in ("", info.generation):
+                    cause = "leader"
+                loss = await self._one_bridge(info, cause)
+                cause = loss.cause if self.initialize_result is not None else cause
+                if loss.cause == "bridge":
+                    lost_at.append(self._loop.time())
+                    window = lost_at[-1] - lost_at[0]
+                    if len(lost_at) == lost_at.maxlen and window <= SIZES.bridge_failure_window_s:
+                        return loss.reason
+        finally:
+            self._leader.on_lost.discard(self._leader_lost)
+            await self._drop()
+
+    async def _one_bridge(self, info: LeaderInfo, cause: Literal["", "bridge", "leader"]) -> Loss:
+        """Start a bridge and wait until it is lost."""
+        self._loss = self._loop.create_future()
+        try:
+            await self._start(info)
+            self.generation = info.generation
+            await self._owner.attach_sessions(cause)
+            if not self._loss.done():
+                self.up = True
+                self._owner.link_up()
+        except CallError as error:
+            self._lose(Loss("bridge", str(error)))
+        loss = await asyncio.shield(self._loss)
+        self.up = False
+        self.losses += 1
+        log.warning("%s lost: %s", loss.cause, loss.reason)
+        self._owner.link_lost(loss)
+        await self._drop()
+        return loss
+
+    async def _start(self, info: LeaderInfo) -> None:
+        bridge = self._bridge = Bridge(
+            on_pause=lambda: self._owner.link_writable(False),
+            on_resume=lambda: self._owner.link_writable(True),
+            on_overlong=self._owner.engine_overlong,
+        )
+        try:
+            bridge.start(info, self._line, self._exited)
+        except OSError as error:
+            raise CallError(f"starting the bridge {info.bridge[0]}: {error.strerror or error}") from error
+        self.pid = bridge.pid
+        if self._paused:
+            bridge.pause_reading()
+        result = await self.call("initialize", acp.INITIALIZE, self._limits.bridge_start)
+        self.initialize_result = dump(result)
+        bridge.unlink_binary()
+
+    # -- for the owner -------------------------------------------------------------------------
+
+    def send(self, line: bytes) -> None:
+        """Write a line to the bridge; dropped when there is none."""
+        if self._bridge is not None and not self._loss.done():
+            self._bridge.write(line)
+
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        """A notification of our own."""
+        self.send(notification_bytes(method, params))
+
+    async def call(self, method: str, params: Any, timeout: float) -> Any:
+        """A request of our own: its result.  ``timeout`` in seconds.  Raises CallError."""
+        key = self._owner.new_key()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._calls[key] = future
+        try:
+            if self._bridge is None or self._loss.done():
+                raise CallError(f"{method}: there is no bridge")
+            self.send(request_bytes(key, method, dump(params)))
+            async with asyncio.timeout(timeout):
+                return await future
+        except TimeoutError:
+            raise CallError(f"{method}: no answer within {timeout:g} s") from None
+        finally:
+            del self._calls[key]
+
+    def pause_reading(self) -> None:
+        """The client takes no more for now."""
+        self._paused = True
+        if self._bridge is not None:
+            self._bridge.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        if self._bridge is not None:
+            self._bridge.resume_reading()
+
+    def give_up(self, loss: Loss) -> None:
+        """The owner has found the bridge useless."""
+        self._lose(loss)
+
+    # -- events --------------------------------------------------------------------------------
+
+    def _line(self, data: bytes) -> None:
+        line = parse_engine(data)
+        future = self._calls.get(line.id_raw) if line.kind == "response" else None
+        if future is None:
+            self._owner.engine_line(line)
+        elif not future.done():
+            error = line.body.get("error")
+            if error is None:
+                future.set_result(line.body.get("result"))
+            else:
+                text = error.get("message") if isinstance(error, dict) else error
+                future.set_exception(EngineError(f"the engine answers: {text}"))
+
+    def _exited(self, exit_: BridgeExit) -> None:
+        self._lose(Loss("bridge", str(exit_)))
+
+    def _leader_lost(self, reason: str) -> None:
+        if self._bridge is None or self._loss.done():
+            # The bridge ended a moment earlier: what waits for another one waits in vain.
+            self._owner.link_lost(Loss("leader", reason))
+        else:
+            self._lose(Loss("leader", reason))
+
+    def _lose(self, loss: Loss) -> None:
+        if self._loss.done() or self._bridge is None:
+            return
+        self._loss.set_result(loss)
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(CallError(loss.reason))
+
+    async def _drop(self) -> None:
+        bridge, self._bridge, self.pid = self._bridge, None, 0
+        self.up = False
+        if bridge is not None:
+            await bridge.close()

@@ -1,0 +1,249 @@
+"""Between one client and the engine: screened messages one way, the engine's lines the other.
+
+`Proxy` lives longer than any socket and any bridge: it speaks to its client by ``emit``, which keeps what
+nobody reads, and holds messages back while there is no bridge.  What it knows is in `Ledger`; lines of the
+engine go to `EngineLines`, losses to `Reattach`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from gateway.wire import jsonrpc
+from gateway.wire.acp import ErrorCode, Rule
+from gateway.wire.jsonrpc import EngineLine, Message
+from gateway.wire.limits import LIMITS, Limits
+from gateway.wire.ndjson import Overlong
+from gateway.wire.records import ConnectionRecord, GateClosed
+from workers.engine_lines import EngineLines
+from workers.leader import LeaderWatch
+from workers.ledger import Ledger, Registry
+from workers.link import Link, Loss
+from workers.reattach import Reattach
+from workers.recovery import prompt_with_rules
+from workers.requests import Request, Step
+from workers.screening import Verdict
+from workers.sessions import State, TooManySessions
+
+__all__ = ["Proxy"]
+
+log = logging.getLogger(__name__)
+
+
+class Proxy:
+    """See the module.  ``emit(frame)`` sends to the client, ``frames`` are what it has been sent and
+    ``throttle(on)`` stops reading from it."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        leader: LeaderWatch,
+        emit: Callable[[bytes], None],
+        frames: Iterable[tuple[int, bytes]],
+        throttle: Callable[[bool], None],
+        limits: Limits = LIMITS,
+    ) -> None:
+        self._registry, self._leader, self._limits = registry, leader, limits
+        self._throttle = throttle
+        # Another worker may go on with this connection: its keys must be others.
+        self.ledger = Ledger(secrets.token_hex(8), registry, emit, self._time_up, limits)
+        self.link = Link(self, leader, limits)
+        self._lines = EngineLines(self.ledger, self.link)
+        self._reattach = Reattach(self.ledger, self.link, self._lines, frames)
+        self._held = collections.deque[tuple[Verdict, Request | None]]()
+        self._up = asyncio.Event()
+        leader.on_broken.add(self._leader_broken)
+
+    # -- from the client -----------------------------------------------------------------------
+
+    def receive(self, verdict: Verdict) -> None:
+        """A message that passed the screen."""
+        message, request = verdict.message, None
+        assert message is not None
+        if message.kind == "request":
+            request = self.ledger.open(message, verdict.session_id)
+            if request is None:
+                return
+        if self.link.up:
+            self._forward(verdict, request)
+        else:
+            self._held.append((verdict, request))
+            self._throttle(True)
+
+    def initialize(self, verdict: Verdict) -> None:
+        """The client's own initialize: the engine has had the constant one."""
+        message = verdict.message
+        assert message is not None
+        if self.link.initialize_result is None:
+            self.receive(verdict)
+        else:
+            self.ledger.emit(jsonrpc.result_bytes(message.id_raw, self.link.initialize_result))
+
+    def _forward(self, verdict: Verdict, request: Request | None) -> None:
+        message, rule = verdict.message, verdict.rule
+        assert message is not None
+        if rule is None:
+            self._gate_answer(message)
+        elif request is None:
+            self.link.send(message.data)
+            if rule.effect == "cancel":
+                self._cancelled(verdict.session_id)
+        elif request.step is Step.HELD:  # else its time was up before a bridge came
+            self._forward_request(message, rule, request)
+
+    def _forward_request(self, message: Message, rule: Rule, request: Request) -> None:
+        if rule.effect == "initialize":
+            result = self.link.initialize_result
+            assert result is not None
+            self.ledger.answer(request, jsonrpc.result_bytes(request.id_raw, result))
+            return
+        if rule.effect in ("new", "load") and not self._may_open(message, request):
+            return
+        if rule.effect == "prompt":
+            message = self._with_rules(message, request)
+        self.ledger.requests.written(request)
+        if request.is_prompt and request.session_id is not None:
+            self.ledger.sessions.prompt_sent(request.session_id, self.ledger.now())
+        self.link.send(jsonrpc.replace_id(message.data, request.key))
+        self.ledger.arm()
+
+    def _may_open(self, message: Message, request: Request) -> bool:
+        """Whether a session may be attached; answered if not."""
+        session_id = request.session_id
+        try:
+            if session_id not in self.ledger.sessions:
+                self.ledger.sessions.check_room()
+        except TooManySessions:
+            text = "too many sessions are attached, close one first"
+            self.ledger.error(request, jsonrpc.INVALID_PARAMS, text)
+            return False
+        if refusal := self._registry.take_tools((message.params or {}).get("mcpServers")):
+            self.ledger.error(request, jsonrpc.INVALID_PARAMS, refusal)
+            return False
+        if session_id is not None and not self._registry.take_session(session_id):
+            text = f"session {session_id} is attached to another connection; close it there first"
+            self.ledger.gateway_error(request, ErrorCode.ATTACHED_ELSEWHERE, text)
+            return False
+        return True
+
+    def _with_rules(self, message: Message, request: Request) -> Message:
+        session = self.ledger.sessions.get(request.session_id)
+        if session is None or not session.rules_due:
+            return message
+        params = prompt_with_rules(message.params, session.rules)
+        if params is None:
+            return message
+        session.rules_due = False
+        return message.changed(params=jsonrpc.dump(params))
+
+    def _cancelled(self, session_id: str | None) -> None:
+        session = self.ledger.sessions.get(session_id)
+        if session is None:
+            return
+        self.ledger.requests.cancelled(session.session_id, session.running, self.ledger.now())
+        for line in self.ledger.gates.cancel(self.ledger.sessions.family(session_id)):
+            self.link.send(line)
+        self.ledger.arm()
+
+    def _gate_answer(self, message: Message) -> None:
+        """A response of the client: its id names the leader's generation and the engine's id."""
+        shown = message.spans["id"].value
+        generation, _, number = shown.partition(".") if isinstance(shown, str) else ("", "", "")
+        if not number or generation != self.link.generation:
+            self.ledger.counters["stale_answers"] += 1
+            return
+        gate = self.ledger.gates.answered(number.encode())
+        if gate is not None:
+            self.link.send(gate.answer(message))
+            self.ledger.registry.record(GateClosed(shown))
+            self.ledger.asking_changed(gate.session_id)
+
+    # -- the link (LinkOwner) ------------------------------------------------------------------
+
+    def new_key(self) -> bytes:
+        return self.ledger.requests.new_key()
+
+    def engine_line(self, line: EngineLine) -> None:
+        if line.kind == "notification":
+            if not self._reattach.takes(line):
+                self._lines.notification(line)
+        elif line.kind == "response":
+            self._lines.response(line)
+        elif line.kind == "request":
+            self._lines.asked(line)
+        else:
+            self.ledger.counters["noise"] += 1
+
+    def engine_overlong(self, line: Overlong) -> None:
+        self._lines.overlong(line)
+
+    async def attach_sessions(self, cause: Literal["", "bridge", "leader"]) -> None:
+        if cause:
+            await self._reattach.attach_all(cause)
+
+    def link_up(self) -> None:
+        self._up.set()
+        held, self._held = self._held, collections.deque()
+        for verdict, request in held:
+            self._forward(verdict, request)
+        self._throttle(False)
+
+    def link_lost(self, loss: Loss) -> None:
+        self._up.clear()
+        self._reattach.lost(loss)
+
+    def link_writable(self, writable: bool) -> None:
+        self._throttle(not writable)
+
+    def _leader_broken(self, reason: str) -> None:
+        self.ledger.refuse_all(ErrorCode.LEADER_LOST, reason)
+
+    def _time_up(self, request: Request) -> str:
+        if request.step is Step.HELD:
+            return f"{request.method}: no engine to take it: {self._leader.reason}"
+        if request.step is Step.SENT:
+            self._lines.abandon(request)
+        return f"{request.method}: the engine gave no answer in time"
+
+    # -- the client comes, goes and ends -------------------------------------------------------
+
+    def client_gone(self, why: str) -> None:
+        """Nobody is there: what is asked, now or later, is answered so that nothing runs."""
+        self._lines.nobody = why
+        for line in self.ledger.gates.client_gone(why):
+            self.link.send(line)
+
+    def client_back(self) -> None:
+        self._lines.nobody = ""
+
+    def restore(self, record: ConnectionRecord) -> None:
+        """Take over the connection of a dead worker."""
+        self._reattach.restore(record)
+
+    async def finish(self) -> None:
+        """End the turns of all sessions, within bounds.  Nothing may run on without a bridge."""
+        sessions = list(self.ledger.sessions)
+        if any(s.state is State.LOST for s in sessions) and self._leader.info is not None:
+            with contextlib.suppress(TimeoutError):  # its turns run on: a bridge to end them is on its way
+                async with asyncio.timeout(self._limits.cancel_settle):
+                    await self._up.wait()
+        # Closing cancels the turn and all that waits behind it; a cancel would start the next.
+        closing = (
+            self.link.call("session/close", {"sessionId": s.session_id}, self._limits.cancel_settle)
+            for s in sessions
+            if s.busy
+        )
+        for outcome in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                log.warning("closing a session at the end of its client: %s", outcome)
+
+    def close(self) -> None:
+        """The link has ended: forget everything."""
+        self._leader.on_broken.discard(self._leader_broken)
+        self.ledger.close()

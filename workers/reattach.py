@@ -1,0 +1,191 @@
+"""A bridge or the leader is lost: what its client is told, and how the next bridge gets the sessions back.
+
+`workers.recovery` decides what becomes of each prompt, `workers.seam` closes the gap in the text of a turn
+that goes on.  Here are the calls, their order and their bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Literal
+
+from gateway.wire import acp, jsonrpc
+from gateway.wire.acp import ErrorCode
+from gateway.wire.jsonrpc import EngineLine
+from gateway.wire.limits import SIZES
+from gateway.wire.records import ConnectionRecord
+from workers.engine_lines import EngineLines
+from workers.ledger import Ledger
+from workers.link import CallError, EngineError, Link, Loss
+from workers.recovery import Recovery
+from workers.requests import Step
+from workers.seam import Seam
+from workers.sessions import Session, TurnEnd
+
+__all__ = ["Reattach"]
+
+log = logging.getLogger(__name__)
+
+
+class Reattach:
+    """Losses of one connection.  ``frames``: what the client has been sent, oldest first."""
+
+    def __init__(self, ledger: Ledger, link: Link, lines: EngineLines, frames: Iterable[tuple[int, bytes]]):
+        self._ledger, self._link, self._lines, self._frames = ledger, link, lines, frames
+        self._recovery: Recovery | None = None
+        self._seams = dict[str, Seam]()
+        self._mending = set[asyncio.Task[None]]()
+        self._unasked = set[str]()  # sessions with a hook open that Grok will not ask again
+        self._lost_turns = dict[str, str]()
+
+    # -- loss ----------------------------------------------------------------------------------
+
+    def lost(self, loss: Loss) -> None:
+        """Answer what cannot be answered any more."""
+        ledger, now = self._ledger, self._ledger.now()
+        self._stop_mending()
+        if loss.cause == "bridge":
+            for request in ledger.requests.lose_bridge(now):
+                ledger.gateway_error(request, ErrorCode.BRIDGE_LOST, loss.reason)
+            self._cancel_later(ledger.gates.bridge_lost())
+        else:
+            self._note_lost_turns()
+            for request in ledger.requests.taken():
+                ledger.gateway_error(request, ErrorCode.LEADER_LOST, loss.reason)
+            ledger.gates.leader_lost()
+            self._unasked.clear()
+        ledger.sessions.bridge_lost(now)
+        ledger.arm()
+
+    def restore(self, record: ConnectionRecord) -> None:
+        """The worker that had the connection is dead: as after the loss of a bridge."""
+        self._cancel_later(self._ledger.restore(record))
+
+    def _cancel_later(self, session_ids: Iterable[str]) -> None:
+        sessions = map(self._ledger.sessions.get, session_ids)  # a subagent's hook: its parent's turn
+        self._unasked |= {session.session_id for session in sessions if session is not None}
+
+    def _note_lost_turns(self) -> None:
+        for session in self._ledger.sessions:
+            prompts = self._ledger.requests.prompts(session.session_id)
+            named = next((r.prompt_id for r in prompts if r.prompt_id), None)
+            if lost := session.running or named:
+                self._lost_turns[session.session_id] = lost
+
+    # -- recovery ------------------------------------------------------------------------------
+
+    async def attach_all(self, cause: Literal["bridge", "leader"]) -> None:
+        """Load every session on the new bridge and tell the client.  Raises CallError on another loss."""
+        ledger = self._ledger
+        if cause == "leader":  # perhaps only the bridge was seen to end
+            for request in ledger.requests.taken():
+                ledger.gateway_error(request, ErrorCode.LEADER_LOST, "the leader was restarted")
+        recovery = self._recovery = Recovery(ledger.sessions, ledger.requests, cause, self._lost_turns)
+        try:
+            await asyncio.gather(*(self._attach(session, recovery) for session in ledger.sessions))
+        finally:
+            self._recovery = None
+        self._unasked.clear()
+        self._lost_turns = {}
+        if cause == "leader":
+            ledger.emit(jsonrpc.notification_bytes(acp.LEADER_RESTARTED, {"sessions": recovery.report}))
+        else:
+            for entry in recovery.report:
+                ledger.emit(jsonrpc.notification_bytes(acp.REATTACHED, entry))
+        ledger.arm()
+
+    async def _attach(self, session: Session, recovery: Recovery) -> None:
+        ledger, session_id = self._ledger, session.session_id
+        params = recovery.start(session)
+        seam = self._seam(session)
+        if session_id in self._unasked:
+            # Its tool would run when the hook's time is up.
+            self._link.notify("session/cancel", {"sessionId": session_id})
+        try:
+            if seam is not None:
+                seam.load_started()
+            result = await self._link.call("session/load", params, ledger.limits.session_open)
+            for method, option in session.option_requests():
+                await self._link.call(method, option, ledger.limits.set_option)
+        except EngineError as error:
+            log.warning("session %s cannot be loaded again: %s", session_id, error)
+            outcomes = recovery.failed(session, str(error))
+            self._lines.forget(session_id)
+            self._seams.pop(session_id, None)
+        else:
+            if seam is not None:
+                for frame in seam.load_finished():
+                    ledger.emit(frame)
+            outcomes = recovery.loaded(session, result, ledger.now())
+            if not session.busy:
+                self._seams.pop(session_id, None)
+        for outcome in outcomes:
+            ledger.settle(outcome)
+
+    def _seam(self, session: Session) -> Seam | None:
+        """For a turn that may still run: what it says meanwhile must not be lost."""
+        if not self._ledger.requests.without_answer(session.session_id, Step.ADRIFT):
+            return None
+        seam = Seam(session.session_id, (frame for _, frame in self._frames))
+        self._seams[session.session_id] = seam
+        return seam
+
+    # -- lines of the new bridge ---------------------------------------------------------------
+
+    def takes(self, line: EngineLine) -> bool:
+        """Whether a notification is dealt with here: part of a replay, or held back at a seam."""
+        seam = self._seams.get(line.session)
+        if self._recovery is not None and self._recovery.hides(line.session):
+            if line.update == "turn_completed":
+                self._recovery.turn_ended(TurnEnd.of(line.params))
+            if seam is not None:
+                seam.replay(line.data)
+            return True
+        if seam is None:
+            return False
+        if line.is_replay:
+            seam.replay(line.data)
+        else:
+            seam.hold(line.data)
+            self._advance(line.session, seam)
+        return True
+
+    def _advance(self, session_id: str, seam: Seam) -> None:
+        was_hole = seam.state == "hole"
+        frames = seam.advance()
+        if seam.state == "settled":
+            self._seams.pop(session_id, None)
+        self._pass(frames)
+        if seam.state == "hole" and not was_hole:
+            task = asyncio.get_running_loop().create_task(self._mend(session_id, seam))
+            self._mending.add(task)
+            task.add_done_callback(self._mending.discard)
+
+    async def _mend(self, session_id: str, seam: Seam) -> None:
+        """Load the session again: the next replay holds what was missing.  Bounded, then given up."""
+        session = self._ledger.sessions.get(session_id)
+        try:
+            async with asyncio.timeout(self._ledger.limits.seam):
+                for _ in range(SIZES.seam_loads):
+                    if session is None or seam.state != "hole":
+                        break
+                    seam.load_started()
+                    params = session.load_params()
+                    await self._link.call("session/load", params, self._ledger.limits.seam)
+                    self._pass(seam.load_finished())
+        except (CallError, TimeoutError) as error:
+            log.warning("session %s: the gap in its text stays: %s", session_id, error)
+        if self._seams.get(session_id) is seam and seam.state != "waiting":
+            del self._seams[session_id]
+            self._pass(seam.give_up())
+
+    def _pass(self, frames: Iterable[bytes]) -> None:
+        for frame in frames:
+            self._lines.notification(jsonrpc.parse_engine(frame))
+
+    def _stop_mending(self) -> None:
+        for task in tuple(self._mending):
+            task.cancel()
+        self._seams.clear()

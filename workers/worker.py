@@ -1,0 +1,227 @@
+"""The worker process: it takes sockets over from the front and keeps one `Connection` for each client.
+
+It listens at a control socket.  The front connects, hears what the worker owns, tells how the leader is
+and hands over sockets; anybody may ask for ``ping`` and ``status``.  The front may come and go: no
+connection depends on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import orjson
+
+from gateway.paths import Paths
+from gateway.wire import control
+from gateway.wire.acp import CloseCode, ErrorCode
+from gateway.wire.control import Channel, Packet
+from gateway.wire.handoff import LeaderInfo, SocketOffer, WorkerHello, WorkerState
+from gateway.wire.journal import JournalError
+from gateway.wire.leases import Leases
+from gateway.wire.limits import LIMITS, SIZES
+from gateway.wire.process import Exit, Identity
+from gateway.wire.records import Owned
+from workers import lent_endpoint
+from workers.connection import Connection, State
+from workers.leader import LeaderWatch
+from workers.lent_tools import LentTools
+
+__all__ = ["Worker"]
+
+log = logging.getLogger(__name__)
+
+_NOT_HERE = b"HTTP/1.1 %b\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+class Worker:
+    """One worker of an instance.  Lives on the running loop; `run` is all of it."""
+
+    def __init__(self, name: str, paths: Paths, port: int) -> None:
+        self.name, self.paths, self.port = name, paths, port
+        self.leader = LeaderWatch()
+        self.leases = Leases(paths)
+        self.state: WorkerState = "starting"
+        self._loop = asyncio.get_running_loop()
+        self._identity = Identity.of(os.getpid())
+        self._connections = dict[str, Connection]()
+        self._lenders = dict[str, LentTools]()  # by token
+        self._fronts = set[Channel]()
+        self._tasks = set[asyncio.Task[None]]()
+        self._counters = Counter[str]()
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until TERM, or until supervisord is gone; then end everything within ``drain_all``."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop.set)
+        parent = Identity.of(os.getppid())
+        guard = Exit(parent, self._stop.set) if parent is not None else None
+        server = control.Server(self.paths.worker_socket(self.name), self._packet, on_closed=self._left)
+        self._set_state("ready")
+        log.info("ready, pid %d", os.getpid())
+        try:
+            await self._stop.wait()
+            await self._drain()
+        finally:
+            server.close()
+            self.leader.close()
+            if guard is not None:
+                guard.cancel()
+
+    async def _drain(self) -> None:
+        log.info("draining %d connections", len(self._connections))
+        self._set_state("draining")
+        ending = list(self._connections.values())
+        for connection in ending:
+            connection.end("the gateway stops", CloseCode.GOING_AWAY, ErrorCode.DRAINING)
+        waits = [self._loop.create_task(connection.ended()) for connection in ending]
+        waits += self._tasks
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=LIMITS.drain_all)
+            if late:
+                log.warning("%d connections did not end in time", len(late))
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    # -- for the connections (Host) ------------------------------------------------------------
+
+    def owned(self) -> Owned:
+        return Owned(self.name, os.getpid(), self._identity.created if self._identity else 0.0)
+
+    def tokens_changed(self, lender: LentTools, added: list[str], removed: list[str]) -> None:
+        for token in removed:
+            self._lenders.pop(token, None)
+        self._lenders.update(dict.fromkeys(added, lender))
+        self._claim("owns", tokens=added)
+        self._claim("disowns", tokens=removed)
+
+    def connection_changed(self, connection: Connection) -> None:
+        known = connection.id in self._connections
+        if connection.state is State.ENDED and known:
+            del self._connections[connection.id]
+            self._claim("disowns", connections=[connection.id])
+            self._tell_load()
+
+    # -- control channel -----------------------------------------------------------------------
+
+    def _packet(self, channel: Channel, packet: Packet) -> None:
+        match packet.op:
+            case "hello":
+                self._fronts.add(channel)
+                hello = WorkerHello(self.name, os.getpid(), self.state, len(self._connections), SIZES.sockets)
+                channel.answer(packet, "hello", **hello.to_fields())
+                self._claim("owns", list(self._connections), list(self._lenders), to=channel)
+            case "leader":
+                self.leader.said(LeaderInfo.from_fields(packet.fields))
+            case "socket":
+                offer = SocketOffer.from_fields(packet.fields)
+                for fd in packet.fds:
+                    self._spawn(self._take(offer, packet.payload, socket.socket(fileno=fd)))
+                return  # the descriptors are the sockets' now
+            case "ping":
+                channel.answer(packet, "pong", state=self.state)
+            case "status":
+                channel.answer(packet, "status", **self._status())
+            case _:
+                channel.answer(packet, "unknown", text=f"a worker does not know {packet.op!r}")
+        packet.close_fds()
+
+    def _left(self, channel: Channel) -> None:
+        self._fronts.discard(channel)
+
+    def _claim(
+        self,
+        op: str,
+        connections: Sequence[str] = (),
+        tokens: Sequence[str] = (),
+        to: Channel | None = None,
+    ) -> None:
+        """Say what this worker owns (or no longer owns), in packets that fit."""
+        for key, ids in (("connections", connections), ("tokens", tokens)):
+            for start in range(0, len(ids), SIZES.claims):
+                packet = Packet(op, {key: list(ids[start : start + SIZES.claims])})
+                for channel in (to,) if to is not None else tuple(self._fronts):
+                    channel.send(packet)
+
+    def _set_state(self, state: WorkerState) -> None:
+        self.state = state
+        self._tell_load()
+
+    def _tell_load(self) -> None:
+        for channel in tuple(self._fronts):
+            channel.send(Packet("load", {"state": self.state, "sockets": len(self._connections)}))
+
+    def _status(self) -> dict[str, Any]:
+        clients, room = list[dict[str, Any]](), SIZES.packet // 2
+        for connection in itertools.islice(self._connections.values(), SIZES.status_clients):
+            client = connection.to_json()
+            room -= len(orjson.dumps(client))
+            if room < 0:
+                break
+            clients.append(client)
+        return {
+            "name": self.name,
+            "pid": os.getpid(),
+            "state": self.state,
+            "sockets": len(self._connections),
+            "clients": clients,
+            "counters": dict(self._counters),
+        }
+
+    # -- sockets -------------------------------------------------------------------------------
+
+    async def _take(self, offer: SocketOffer, head: bytes, sock: socket.socket) -> None:
+        self._counters[f"taken_{offer.kind}"] += 1
+        if offer.kind == "mcp":
+            await lent_endpoint.serve(sock, head, self._lenders.get)
+        elif offer.kind == "ws" and self.state == "ready":
+            await self._attach(offer, head, sock)
+        else:
+            await self._refuse(sock, b"503 Service Unavailable")
+
+    async def _attach(self, offer: SocketOffer, head: bytes, sock: socket.socket) -> None:
+        connection = self._connections.get(offer.conn)
+        if connection is None:
+            try:
+                if offer.conn:
+                    connection = Connection.take_over(self, offer.conn)
+                else:
+                    connection = Connection.open(self, secrets.token_hex(16))
+            except (JournalError, OSError, ValueError) as error:
+                log.error("cannot take a client: %s", error)
+                await self._refuse(sock, b"410 Gone" if offer.conn else b"503 Service Unavailable")
+                return
+            self._connections[connection.id] = connection
+            self._claim("owns", [connection.id])
+        attached = await connection.adopt(sock, head, offer.received)
+        if not attached and connection.state is State.OPENING:
+            connection.end("the handshake failed")
+        self._tell_load()
+
+    async def _refuse(self, sock: socket.socket, status: bytes) -> None:
+        """Answer in place of a handshake.  The request was read by the front: no reset follows."""
+        with sock, contextlib.suppress(OSError, TimeoutError):
+            sock.setblocking(False)
+            async with asyncio.timeout(LIMITS.write):
+                await self._loop.sock_sendall(sock, _NOT_HERE % status)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a socket could not be served", exc_info=error)
