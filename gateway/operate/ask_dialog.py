@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.operate.turn_view import clean, one_line
+from gateway.wire import acp
 
 __all__ = ["Dialog", "PermissionDialog", "PlanDialog", "QuestionDialog", "dialog_for"]
 
@@ -21,11 +22,11 @@ Answer = Mapping[str, Any]
 def dialog_for(method: str, params: Mapping[str, Any]) -> Dialog | None:
     """The dialog of a request, None for a request that this client does not know."""
     match method:
-        case "session/request_permission":
+        case acp.PERMISSION:
             return PermissionDialog(params)
-        case "_x.ai/ask_user_question":
+        case acp.QUESTION:
             return QuestionDialog(params)
-        case "_x.ai/exit_plan_mode":
+        case acp.PLAN_APPROVAL:
             return PlanDialog(params)
     return None
 

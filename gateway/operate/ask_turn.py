@@ -17,6 +17,7 @@ from gateway.operate.ask_dialog import Dialog, dialog_for
 from gateway.operate.ask_link import Link
 from gateway.operate.ask_terminal import Terminal
 from gateway.operate.turn_view import Piece, TurnView, one_line
+from gateway.wire import acp
 from gateway.wire.limits import LIMITS
 
 __all__ = ["Turn", "TurnError", "ending"]
@@ -166,7 +167,7 @@ class Turn:
             self._waiting.put_nowait(asked)
             # A person sits here: the guard may wait as long as for a dialog.
             ack = {"id": number, "dialog": True}
-            await self._link.send({"jsonrpc": "2.0", "method": "pi/gate-ack", "params": ack})
+            await self._link.send({"jsonrpc": "2.0", "method": acp.GATE_ACK, "params": ack})
 
     async def _answer(self, number: Any, result: Message) -> None:
         await self._link.send({"jsonrpc": "2.0", "id": number, "result": result})

@@ -15,6 +15,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+from gateway.wire import acp
+
 __all__ = ["Piece", "TurnView", "clean", "one_line"]
 
 Stream = Literal["answer", "thought", "note"]
@@ -66,14 +68,14 @@ class TurnView:
         if not isinstance(params, dict):
             return []
         method = message.get("method")
-        if method == "gateway/leader_restarted":
+        if method == acp.LEADER_RESTARTED:
             return self.note("the engine was restarted; the session is loaded again")
         update = params.get("update")
         if params.get("sessionId") != self.session or not isinstance(update, dict):
             return []
-        if method == "session/update":
+        if method == acp.SESSION_UPDATE:
             return self._update(update)
-        if method == "_x.ai/session_notification" and update.get("sessionUpdate") == "retry_state":
+        if method == acp.SESSION_NOTIFICATION and update.get("sessionUpdate") == "retry_state":
             return self._retry(update)
         return []
 
