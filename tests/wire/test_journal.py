@@ -116,26 +116,28 @@ EVERYTHING: list[Record] = [
 ]
 
 
-def check_cut(said: list[Record], size: int, path: Path) -> None:
-    data = b"".join(record.encode() for record in said)[:size]
+def check_cut(data: bytes, after: list[ConnectionRecord], path: Path) -> None:
     path.write_bytes(data)
     whole = data.count(b"\n")
-    assert read_journal(path) == (states(said)[whole] if whole else None)
+    assert read_journal(path) == (after[whole] if whole else None)
 
 
 def test_cut_at_every_byte_it_tells_a_prefix(tmp_path: Path) -> None:
-    path = tmp_path / f"{ID}.jsonl"
-    for size in range(sum(len(record.encode()) for record in EVERYTHING) + 1):
-        check_cut(EVERYTHING, size, path)
+    path, after = tmp_path / f"{ID}.jsonl", states(EVERYTHING)
+    data = b"".join(record.encode() for record in EVERYTHING)
+    for size in range(len(data) + 1):
+        check_cut(data[:size], after, path)
     with path.open("ab") as file:  # nothing after a damaged line counts
         file.write(b'{"record":"Owned"}\n{"record":"Detached","session_id":"t"}\n')
-    assert read_journal(path) == states(EVERYTHING)[-1]
+    assert read_journal(path) == after[-1]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(said=st.lists(records, max_size=12), size=st.integers(0, 2000))
 def test_cut_anywhere_any_journal_tells_a_prefix(said: list[Record], size: int, tmp_path: Path) -> None:
-    check_cut([Opened(ID), *said], size, tmp_path / f"{ID}.jsonl")
+    said = [Opened(ID), *said]
+    data = b"".join(record.encode() for record in said)[:size]
+    check_cut(data, states(said), tmp_path / f"{ID}.jsonl")
 
 
 def test_the_file_is_private_and_says_what_was_appended(paths: Paths) -> None:
