@@ -140,8 +140,12 @@ def command() -> list[str]:
 
 def render_unit(template: str, argv: list[str], environment: Path) -> str:
     """The unit with its placeholders filled in, quoted for systemd."""
-    words = " ".join(_quoted(word.replace("%", "%%").replace("$", "$$")) for word in argv)
-    return template.replace("@COMMAND@", words).replace("@ENVIRONMENT@", str(environment).replace("%", "%%"))
+    program, *rest = (word.replace("%", "%%") for word in argv)
+    # systemd expands $NAME in arguments, but not in the program's own path
+    words = [program, *(word.replace("$", "$$") for word in rest)]
+    return template.replace("@COMMAND@", " ".join(map(_quoted, words))).replace(
+        "@ENVIRONMENT@", str(environment).replace("%", "%%")
+    )
 
 
 def render_environment(environ: Mapping[str, str], before: str) -> str:

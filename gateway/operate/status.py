@@ -33,7 +33,9 @@ class Snapshot:
     front: Fields | None = None
     watchdog: Fields | None = None
     workers: Mapping[str, Fields | None] = dataclasses.field(default_factory=dict)  #: by component name
-    log_tails: Mapping[str, str] = dataclasses.field(default_factory=dict)  #: of those that do not run
+    log_tails: Mapping[str, str] = dataclasses.field(
+        default_factory=dict
+    )  #: of those that do not run or answer
 
     def answers(self, name: str) -> bool:
         """Whether this component answers; one that nobody asks counts as answering."""
@@ -69,16 +71,13 @@ def take(paths: Paths, supervisor: Supervisor) -> Snapshot:
             sockets[component.name] = paths.worker_socket(component.log_name)
     with ThreadPoolExecutor(len(sockets)) as pool:
         answers = dict(zip(sockets, pool.map(_status_of, sockets.values()), strict=True))
+    silent = [c for c in components if not c.alive or answers.get(c.name, {}) is None]
     return Snapshot(
         components,
         front=answers.pop("gateway"),
         watchdog=answers.pop("watchdog"),
         workers=answers,
-        log_tails={
-            component.name: log_tail(paths.log(component.log_name))
-            for component in components
-            if component.state in ("BACKOFF", "FATAL", "EXITED")
-        },
+        log_tails={c.name: log_tail(paths.log(c.log_name)) for c in silent if c.ever_started},
     )
 
 
@@ -94,7 +93,11 @@ def _status_of(socket: Path) -> Fields | None:
 def report(snapshot: Snapshot, endpoint: str) -> dict[str, Any]:
     """The document of ``status --json``.  ``endpoint`` stands in while the front does not answer."""
     front = snapshot.front or {}
-    clients = [client for fields in snapshot.workers.values() for client in (fields or {}).get("clients", ())]
+    clients = [
+        {"worker": name.rpartition(":")[2], **client}
+        for name, fields in snapshot.workers.items()
+        for client in (fields or {}).get("clients", ())
+    ]
     return {
         "engine": front.get("engine"),
         "endpoint": front.get("endpoint", endpoint),
@@ -154,7 +157,8 @@ def blocker(
             # Failures slower than supervisord's startsecs never become FATAL.
             more = restarts.get(component.name, 0) - before.get(component.name, 0)
             if component.state == "FATAL" or more > SIZES.start_retries:
-                return Blocker(f"{component.name} does not stay up: {why}", final=True)
+                words = snapshot.log_tails.get(component.name) or why
+                return Blocker(f"{component.name} does not stay up: {words}", final=True)
             return Blocker(f"{component.name} is {component.state}: {why or 'starting'}")
         worker = snapshot.workers.get(component.name)
         if worker is not None and worker.get("state") != "ready":

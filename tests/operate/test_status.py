@@ -45,7 +45,7 @@ def test_healthy_instance() -> None:
             for name in (GATEWAY, WATCHDOG, WORKER)
         ],
         "leader": {"state": "ready", "pid": 9},
-        "clients": [{"id": "a"}],
+        "clients": [{"worker": "worker_00", "id": "a"}],
     }
     assert healthy(document)
 
@@ -80,7 +80,7 @@ def test_front_that_does_not_answer() -> None:
     document = report(snapshot(front=None), "ws://127.0.0.1:7/ws")
     assert document["endpoint"] == "ws://127.0.0.1:7/ws"
     assert document["leader"]["state"] == "unknown"
-    assert document["clients"] == [{"id": "a"}]  # the workers are asked themselves
+    assert document["clients"] == [{"worker": "worker_00", "id": "a"}]  # the workers are asked themselves
 
 
 def test_offline_model_counts_only_where_it_is_chosen() -> None:
