@@ -170,7 +170,8 @@ def native_executable(command: Path, home: Path) -> Path:
         raise EngineError(f"{command} cannot be followed: {error}") from error
     if is_elf(real):
         return real
-    package = _package_of(real) or _package_of(_shell_target(real))
+    scripts = (real, *_shell_targets(real))
+    package = next((found for script in scripts if (found := _package_of(script))), None)
     if package is None:
         return real
     for candidate in (home / "bin/grok", package / "bin/grok-native", *_platform_binaries(package)):
@@ -182,24 +183,23 @@ def native_executable(command: Path, home: Path) -> Path:
     )
 
 
-def _package_of(script: Path | None) -> Path | None:
+def _package_of(script: Path) -> Path | None:
     """The folder of the npm package that holds this file, if it is grok's."""
-    for folder in script.parents[:3] if script else ():
+    for folder in script.parents[:3]:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             if json.loads((folder / "package.json").read_bytes()).get("name") == _PACKAGE:
                 return folder
     return None
 
 
-def _shell_target(script: Path) -> Path | None:
-    """The file that a package manager's shell wrapper runs."""
+def _shell_targets(script: Path) -> tuple[Path, ...]:
+    """The files that a package manager's shell wrapper may run (an interpreter of its own is one)."""
     try:
         with script.open("rb") as file:
             text = file.read(SIZES.launcher).decode(errors="replace")
-        target = _SHELL_TARGET.search(text)
-        return (script.parent / target[1]).resolve(strict=True) if target else None
-    except (OSError, RuntimeError):
-        return None
+    except OSError:
+        return ()
+    return tuple((script.parent / target).resolve() for target in _SHELL_TARGET.findall(text))
 
 
 def _platform_binaries(package: Path) -> Iterator[Path]:
@@ -219,7 +219,7 @@ def check_version(binary: Path, environ: Mapping[str, str]) -> str:
             code, output = _run([str(binary), "--version"], env, LIMITS.version)
         except OSError as error:
             raise EngineError(f"{binary} cannot be executed: {error.strerror}") from error
-    shown = " ".join(output.split())[-SIZES.log_line :] or "nothing"
+    shown = " ".join(output.split())[-SIZES.log_line :].strip() or "nothing"
     if code is None:
         raise EngineError(
             f"{binary} did not end within {LIMITS.version:g} s after --version; it printed: {shown}"

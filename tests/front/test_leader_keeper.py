@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -18,7 +19,9 @@ from gateway.front.leader_keeper import LeaderKeeper
 from gateway.front.leader_process import end_leaders, look
 from gateway.paths import Paths
 from gateway.settings import Settings
+from gateway.wire.acp import INITIALIZE
 from gateway.wire.handoff import LeaderInfo
+from gateway.wire.jsonrpc import dump, request_bytes
 from gateway.wire.limits import LIMITS, SIZES
 from gateway.wire.process import Identity
 from tests.engines.fake import FakeEngine
@@ -341,7 +344,7 @@ def user_home(short_tmp: Path, grok_home: Path) -> Path:
 def _instance_id(kept: Kept) -> str:
     """Which agent answers a bridge that is started as the workers do."""
     info = kept.info
-    line = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}\n'
+    line = request_bytes(b"1", "initialize", dump(INITIALIZE)) + b"\n"
     with subprocess.Popen(
         info.bridge, env=dict(info.env), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as bridge:
@@ -384,8 +387,6 @@ async def test_grok_over_leftovers_and_a_foreign_pid(
 ) -> None:
     stranger = subprocess.Popen(["sleep", "60"])
     try:
-        import socket
-
         with socket.socket(socket.AF_UNIX) as sock:
             sock.bind(str(paths.leader_socket))
         paths.leader_lock.write_text(str(stranger.pid))
