@@ -127,7 +127,7 @@ def _engine(facts: Facts) -> Iterator[Finding]:
         advice = "" if facts.programs.get("npm", True) else "npm, which could fetch it, is missing too"
         yield Finding("engine", "fail", facts.engine_problem, advice)
         return
-    yield Finding("engine", "ok", f"{engine.kind} {engine.version}: {engine.why}")
+    yield Finding("engine", "ok", engine.why)
     yield Finding("model", "warn" if engine.offline else "ok", engine.note)
 
 

@@ -1,0 +1,69 @@
+"""``grok-gateway bench``: what the gateway costs and how fast it recovers, on this machine, now.
+
+It runs an instance of its own on the real grok with the offline model, and ends it again.
+
+Exit codes: 0 every figure is within its limit, 1 one is not, or nothing could be measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from gateway.engine import resolve
+from gateway.operate.bench_agents import AgentError
+from gateway.operate.bench_figures import Figure, measure
+from gateway.operate.bench_instance import BenchError, Instance
+from gateway.paths import Paths
+from gateway.settings import Settings
+
+__all__ = ["add_arguments", "main"]
+
+ROUNDS = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``bench``."""
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help="how often each is repeated")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Measure and print.  Raises EngineError without a grok."""
+    paths = Paths.from_environment()
+    engine = resolve(Settings.load(paths), paths)
+    home = Path(tempfile.mkdtemp(prefix="ggb", dir="/tmp"))
+    try:
+        with Instance(home, engine) as instance:
+            figures = uvloop.run(measure(instance, max(1, args.rounds)))
+    except (BenchError, AgentError) as error:
+        print(f"grok-gateway bench: {error}", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+    if args.json:
+        print(json.dumps([{**dataclasses.asdict(f), "good": f.good} for f in figures], indent=2))
+    else:
+        _print(figures)
+    return 0 if all(figure.good for figure in figures) else 1
+
+
+def _print(figures: Sequence[Figure]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("figure", "measured", "at most", "", "detail"):
+        table.add_column(column)
+    for f in figures:
+        mark = "[green]ok[/]" if f.good else "[red]above[/]"
+        table.add_row(f.name, f"{f.value:.3g} {f.unit}", f"{f.limit:g} {f.unit}", mark, f.detail)
+    Console().print(table, highlight=False)

@@ -1,0 +1,101 @@
+"""The benchmark's instruments: what they read, and that a figure is what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.frames import Frame, Opcode
+
+from gateway.operate.bench_agents import AgentError, BareBridge, FrameReader, GatewayClient
+from gateway.operate.bench_figures import Figure
+from tests.operate.fake_gateway import FakeGateway, Message, fake_gateway
+
+SIZES = st.sampled_from([0, 1, 125, 126, 127, 65535, 65536])
+
+
+@given(
+    messages=st.lists(st.lists(SIZES, min_size=1, max_size=3), max_size=4),
+    cuts=st.lists(st.integers(1, 200_000), max_size=8),
+    ping=st.booleans(),
+)
+def test_frames_are_read_however_they_are_cut(messages: list[list[int]], cuts: list[int], ping: bool) -> None:
+    stream, expected = b"", []
+    for parts in messages:
+        for i, size in enumerate(parts):
+            frame = Frame(Opcode.CONT if i else Opcode.TEXT, b"x" * size, fin=i == len(parts) - 1)
+            stream += frame.serialize(mask=False)
+            if ping:  # between the fragments, where a control frame may stand
+                stream += Frame(Opcode.PING, b"p").serialize(mask=False)
+        expected.append(b"x" * sum(parts))
+    reader, got, controls = FrameReader(), [], []
+    for size in [*cuts, len(stream)]:
+        data, stream = stream[:size], stream[size:]
+        some, control = reader.feed(data)
+        got += some
+        controls += control
+    assert got == expected
+    assert controls == [(9, b"p")] * sum(map(len, messages)) * ping
+
+
+async def test_client_counts_chunks_and_answers_pings(short_tmp: Path) -> None:
+    async def turn(gateway: FakeGateway, message: Message) -> None:
+        for part in ("a", "b", "c" * 70_000):
+            await gateway.say(part)
+        assert gateway.sock is not None
+        await asyncio.wait_for(await gateway.sock.ping(), 10)
+        await gateway.end(message)
+
+    async with fake_gateway(short_tmp / "gg", turn) as gateway:
+        client = GatewayClient(int(gateway.uri.split(":")[2].split("/")[0]), gateway.secret)
+        await client.open()
+        session = await client.start_session("/tmp")
+        await client.prompt(session, "x" * 70_000)
+        assert client.chunks == 3
+        assert gateway.received[-1]["params"]["prompt"][0]["text"] == "x" * 70_000
+        await gateway.break_off()
+        await asyncio.wait_for(client.gone.wait(), 10)
+        with pytest.raises(AgentError):
+            await client.request("x", {})
+
+
+async def test_client_that_is_refused(short_tmp: Path) -> None:
+    async def never(gateway: FakeGateway, message: Message) -> None:
+        raise AssertionError
+
+    async with fake_gateway(short_tmp / "gg", never) as gateway:
+        gateway.refuse = {1: 401}
+        client = GatewayClient(int(gateway.uri.split(":")[2].split("/")[0]), "wrong")
+        with pytest.raises(AgentError, match="401"):
+            await client.open()
+
+
+ECHO = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    print(json.dumps({"method": "session/update", "params": {"update": "agent_message_chunk"}}))
+    error = {"error": {"code": 1, "message": "no"}} if message["method"] == "bad" else {"result": {"a": 1}}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **error}), flush=True)
+"""
+
+
+async def test_bridge_counts_and_ends() -> None:
+    bridge = BareBridge([sys.executable, "-c", ECHO], {})
+    await bridge.open()
+    assert await bridge.request("good", {}) == {"a": 1}
+    with pytest.raises(AgentError, match="no"):
+        await bridge.request("bad", {})
+    assert bridge.chunks == 2
+    await bridge.close()
+    assert bridge.gone.is_set()
+
+
+@pytest.mark.parametrize(("value", "good"), [(1.0, True), (2.0, True), (2.01, False)])
+def test_a_figure_is_good_up_to_its_limit(value: float, good: bool) -> None:
+    figure = Figure("x", value, 2, "s")
+    assert figure.good is good
