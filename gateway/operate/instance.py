@@ -80,8 +80,7 @@ class Instance:
         self.clear_the_way(settings, say)
         try:
             launch(self.paths, environment)
-            names = [c.name for c in self.supervisor.components() if _autostarted(c.name, environment)]
-            self.wait_ready(names)
+            self.wait_all_ready()
         except BaseException as error:
             self.stop()
             if isinstance(error, SupervisorError):
@@ -169,6 +168,12 @@ class Instance:
             self.supervisor.stop("offline-model")
 
     # -- readiness -------------------------------------------------------------------------------
+    def wait_all_ready(self) -> None:
+        """Wait until everything that starts by itself is ready, and the leader."""
+        offline = self.environment().get("GROK_GATEWAY_OFFLINE_MODEL") == "true"
+        names = [component.name for component in self.supervisor.components()]
+        self.wait_ready([name for name in names if offline or name != "offline-model"])
+
     def wait_ready(
         self, names: Collection[str], *, leader: bool = True, deadline: float | None = None
     ) -> None:
@@ -235,10 +240,6 @@ def prepare(
         install(paths, environ)
         engine = resolve(settings, paths, environ)
     return Prepared(settings, engine, launch_environment(paths, settings, engine.offline, environ))
-
-
-def _autostarted(name: str, environment: Mapping[str, str]) -> bool:
-    return name != "offline-model" or environment["GROK_GATEWAY_OFFLINE_MODEL"] == "true"
 
 
 def _check_port(port: int) -> None:

@@ -86,6 +86,7 @@ def install(instance: Instance, say: Say) -> int:
     _must("daemon-reload")
     _must("enable", UNIT)
     _must("restart" if active else "start", UNIT)
+    instance.wait_all_ready()
     say(f"{UNIT} is enabled and running: it starts with your login and after failures")
     kept = _read(paths.service_environment)
     for name in _SECRET:

@@ -34,6 +34,7 @@ from gateway.wire.process import Exit, Identity
 __all__ = ["Escrow", "Watchdog", "main"]
 
 log = logging.getLogger("watchdog")
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class Escrow:
@@ -83,6 +84,7 @@ class Watchdog:
         watch = Exit(self._supervisord, self._supervisord_died) if self._supervisord else None
         server = Server(self._paths.watchdog_socket, self._on_packet)
         self._listen_to_events()
+        log.info("watching over supervisord (pid %d) and its programs", os.getppid())
         tasks = [asyncio.create_task(work) for work in (self._rounds(), self._feed(), self._announce())]
         await self._stop.wait()
         self._notifier.send(STOPPING=1)
@@ -97,9 +99,12 @@ class Watchdog:
 
     # -- the end ---------------------------------------------------------------------------------
     def _supervisord_died(self) -> None:
-        if not self._orphaned:
-            log.error("supervisord died: waiting for the others to end, the leader last")
+        if self._orphaned:
+            return
         self._orphaned = True
+        # Standard error was a pipe to supervisord: from now on nobody reads it.
+        logging.basicConfig(filename=self._paths.log("watchdog"), format=_LOG_FORMAT, force=True)
+        log.error("supervisord died: waiting for the others to end, the leader last")
         self._stop.set()
 
     def _end_what_is_left(self) -> None:
@@ -284,9 +289,7 @@ def _summary(components: Sequence[Component], hung: Mapping[str, str]) -> str:
 
 def main() -> int:
     """Exit code 0 after an orderly stop, 1 when the instance's folders cannot be used."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=_LOG_FORMAT)
     try:
         paths = Paths.from_environment()
         paths.create()

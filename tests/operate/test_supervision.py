@@ -171,6 +171,7 @@ def test_death_of_supervisord_ends_everything_and_the_next_up_works(running: Sta
     assert supervisord
     supervisord.signal(signal.SIGKILL)
     assert remains.wait_gone(everything, 10) == []
+    assert "supervisord died" in running.paths.log("watchdog").read_text()
     running.start()
     assert healthy(running.report())
 

@@ -61,6 +61,9 @@ class Service:
                 return int(numbers[0])
         raise AssertionError(f"no process {inside} inside")
 
+    def healthy(self) -> bool:
+        return self.manager.run(sys.executable, "-m", "gateway.operate.cli", "status").returncode == 0
+
     def restarts(self) -> int:
         return int(self.manager.show(UNIT, "NRestarts"))
 
@@ -128,7 +131,7 @@ def test_install_start_crash_reboot_uninstall(service: Service) -> None:
     # supervisord killed: the rest goes with it, and all comes back
     os.kill(service.main_pid(), signal.SIGKILL)
     manager.until(lambda: service.restarts() == 1 and service.active())
-    manager.until(lambda: manager.run(sys.executable, "-m", "gateway.operate.cli", "status").returncode == 0)
+    manager.until(service.healthy)
     second = service.pids()
     assert not set(first.values()) & set(second.values())
 
@@ -137,9 +140,9 @@ def test_install_start_crash_reboot_uninstall(service: Service) -> None:
     manager.until(lambda: manager.show(UNIT, "ActiveState") == "inactive")
     assert service.processes() == []
     assert manager.systemctl("start", UNIT).returncode == 0
+    manager.until(service.healthy)
 
     # stopped by systemd: nothing left either
-    service.pids()
     assert manager.systemctl("stop", UNIT).returncode == 0
     assert manager.show(UNIT, "Result") == "success"
     assert service.processes() == []
@@ -147,8 +150,7 @@ def test_install_start_crash_reboot_uninstall(service: Service) -> None:
     # it starts with the manager
     manager.stop()
     manager.start()
-    manager.until(service.active)
-    service.pids()
+    manager.until(lambda: service.active() and service.healthy())
 
     # gone without a trace, settings and secret stay
     service.command("service", "uninstall")
@@ -165,6 +167,7 @@ def test_systemd_is_fed_only_while_supervisord_works(service: Service) -> None:
     unit.write_text("[Service]\nWatchdogSec=6\n")
     manager.systemctl("daemon-reload")
     assert manager.systemctl("restart", UNIT).returncode == 0
+    manager.until(service.healthy)
     pids = service.pids()
 
     # a hung front costs the front only: the tree is fed on
@@ -172,16 +175,14 @@ def test_systemd_is_fed_only_while_supervisord_works(service: Service) -> None:
     os.kill(front, signal.SIGSTOP)
     manager.until(lambda: not Path(f"/proc/{front}").exists())
     assert service.restarts() == 0
-    manager.until(
-        lambda: service.manager.run(sys.executable, "-m", "gateway.operate.cli", "status").returncode == 0
-    )
+    manager.until(service.healthy)
     after = service.pids()
     assert {name for name in pids if pids[name] != after[name]} == {"gateway"}
 
     # a hung supervisord supervises nothing: systemd starts the service anew
     os.kill(service.main_pid(), signal.SIGSTOP)
     manager.until(lambda: service.restarts() == 1 and service.active())
-    manager.until(lambda: manager.run(sys.executable, "-m", "gateway.operate.cli", "status").returncode == 0)
+    manager.until(service.healthy)
 
 
 def test_install_refuses_an_instance_outside_systemd(manager: UserManager) -> None:
