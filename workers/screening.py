@@ -12,7 +12,6 @@ dropped, and the caller counts it by ``Verdict.reason``.
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from typing import Any, Literal, Protocol
 
@@ -20,8 +19,9 @@ from gateway.wire import acp, jsonrpc
 from gateway.wire.acp import ErrorCode, Rule
 from gateway.wire.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, BadMessage, Message
 from gateway.wire.limits import LIMITS, SIZES, Limits
+from workers.session_params import identified, session_params
 
-__all__ = ["Screen", "Sessions", "Verdict", "hook_timeout", "session_params"]
+__all__ = ["Screen", "Sessions", "Verdict"]
 
 
 class Sessions(Protocol):
@@ -121,7 +121,7 @@ class Screen:
             message = message.changed(params=raw)
             _check_size(message.data)
         elif _mapping(_mapping(params).get("_meta")).get("clientIdentifier") is not None:
-            message = message.changed(params=_identified(message.raw("params"), self._identifier))
+            message = message.changed(params=identified(message.raw("params"), self._identifier))
         return Verdict("forward", message, rule, session_id)
 
     # -- sessions ------------------------------------------------------------------------------
@@ -239,104 +239,6 @@ def _check_size(data: bytes) -> None:
             f"the message has {size} bytes (quotes and backslashes counted twice), "
             f"the engine takes {SIZES.grok_line}",
         )
-
-
-# -- parameters of session/new, session/load and session/resume ------------------------------------------
-
-_HOOKS = "x.ai/hooks"
-_HOOK_EVENTS = (
-    "SessionStart",
-    "UserPromptSubmit",
-    "PreToolUse",
-    "PostToolUse",
-    "PostToolUseFailure",
-    "PermissionDenied",
-    "Stop",
-    "StopFailure",
-    "StopCancelled",
-    "Notification",
-    "SubagentStart",
-    "SubagentStop",
-    "SubagentEnd",
-    "PreCompact",
-    "PostCompact",
-    "SessionEnd",
-)
-
-
-def _spellings(event: str) -> tuple[str, str, str]:
-    return event, event[0].lower() + event[1:], re.sub(r"(?<!^)(?=[A-Z])", "_", event).lower()
-
-
-#: Grok takes these three spellings and no other.
-_HOOK_NAMES = {name: event for event in _HOOK_EVENTS for name in _spellings(event)}
-
-
-def hook_timeout(event: str, timeout: Any = None, limits: Limits = LIMITS) -> int:
-    """Whole seconds to register a hook with.
-
-    ``pre_tool_use`` gets the table's value whatever the client asked: when it passes, the tool runs.
-    Others keep the client's, up to the same bound; without a usable one they get the bound.
-    """
-    bound = max(1, math.ceil(limits.pre_hook_registered))
-    if (
-        _HOOK_NAMES.get(event) == "PreToolUse"
-        or isinstance(timeout, bool)
-        or not isinstance(timeout, (int, float))
-    ):
-        return bound
-    return min(bound, max(1, math.ceil(timeout))) if math.isfinite(timeout) and timeout > 0 else bound
-
-
-def session_params(raw: bytes, client_identifier: str, limits: Limits = LIMITS) -> bytes:
-    """The parameters as the engine gets them: ours set, every other byte as the client wrote it.
-
-    Raises BadMessage (-32602) when ``_meta`` or the hooks in it are malformed: Grok skips a group of
-    hooks that it does not understand, and the client would believe in a gate that is not there.
-    """
-    meta_raw = b"{}"
-    meta = jsonrpc.members(raw).get("_meta")
-    if meta is not None and meta.value is not None:
-        if not isinstance(meta.value, dict):
-            raise BadMessage(INVALID_PARAMS, "_meta must be an object")
-        meta_raw = raw[meta.start : meta.end]
-    hooks = jsonrpc.members(meta_raw).get(_HOOKS)
-    if hooks is not None:
-        registered = jsonrpc.dump(_with_timeouts(hooks.value, limits))
-        meta_raw = jsonrpc.splice(meta_raw, [(hooks.start, hooks.end, registered)])
-    meta_raw = jsonrpc.set_member(meta_raw, "clientIdentifier", jsonrpc.dump(client_identifier))
-    return jsonrpc.set_member(raw, "_meta", meta_raw)
-
-
-def _identified(params_raw: bytes, client_identifier: str) -> bytes:
-    meta = jsonrpc.members(params_raw)["_meta"]
-    meta_raw = params_raw[meta.start : meta.end]
-    meta_raw = jsonrpc.set_member(meta_raw, "clientIdentifier", jsonrpc.dump(client_identifier))
-    return jsonrpc.splice(params_raw, [(meta.start, meta.end, meta_raw)])
-
-
-def _with_timeouts(hooks: Any, limits: Limits) -> dict[str, Any]:
-    if not isinstance(hooks, dict):
-        raise BadMessage(INVALID_PARAMS, f"{_HOOKS} must be an object")
-    result = dict[str, Any]()
-    for event, groups in hooks.items():
-        if event not in _HOOK_NAMES:
-            raise BadMessage(INVALID_PARAMS, f"{_HOOKS}: {jsonrpc.shown(event)} is no hook event")
-        if not isinstance(groups, list) or not all(map(_is_group, groups)):
-            raise BadMessage(
-                INVALID_PARAMS,
-                f"{_HOOKS}: {event} must list objects with hookCallbackIds (strings) "
-                "and perhaps matcher (a string)",
-            )
-        result[event] = [g | {"timeout": hook_timeout(event, g.get("timeout"), limits)} for g in groups]
-    return result
-
-
-def _is_group(group: Any) -> bool:
-    if not isinstance(group, dict) or not isinstance(group.get("matcher"), str | None):
-        return False
-    ids = group.get("hookCallbackIds")
-    return isinstance(ids, list) and bool(ids) and all(isinstance(one, str) and one for one in ids)
 
 
 def _mapping(value: Any) -> dict[str, Any]:

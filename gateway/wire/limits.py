@@ -201,6 +201,7 @@ class Sizes:
     depth: int = 127  # levels of JSON that Grok reads; a deeper line it drops without a word
     id: int = 1024  # an id of a client's request, as spelled
     session_id: int = 128  # characters
+    matcher: int = 256  # characters of a hook's matcher
     journal: int = 1 * 2**20  # rewritten (compacted) above
     log: int = 10 * 2**20  # one log file, then rotated
     log_backups: int = 3

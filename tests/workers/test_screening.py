@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wire import acp
-from gateway.wire.jsonrpc import BadMessage, dump
+from gateway.wire.jsonrpc import dump
 from gateway.wire.limits import SIZES, Limits
-from workers.screening import Screen, Verdict, hook_timeout, session_params
+from workers.screening import Screen, Verdict
 
 MINE, THEIRS, FREE = "mine", "theirs", "free"
 IDENTIFIER = "gateway-0123"
@@ -357,17 +357,7 @@ def test_a_chosen_session_id_is_an_attachment() -> None:
         assert error_of(receive(request("session/new", params)))["code"] == -32602
 
 
-def test_the_identifier_is_ours_and_all_else_stays() -> None:
-    raw = b'{"cwd": "/w\\u006frk","_meta":{"n":1180591620717411303424 , "clientIdentifier":"x"},"z":[1.50]}'
-    assert session_params(raw, IDENTIFIER) == raw.replace(b'"x"', b'"gateway-0123"')
-    assert session_params(b"{}", IDENTIFIER) == b'{"_meta":{"clientIdentifier":"gateway-0123"}}'
-    assert (
-        session_params(b'{"_meta": null }', IDENTIFIER) == b'{"_meta": {"clientIdentifier":"gateway-0123"} }'
-    )
-    assert (
-        session_params(b'{"a":1,"_meta":{"b": 2 } }', IDENTIFIER)
-        == b'{"a":1,"_meta":{"b": 2 ,"clientIdentifier":"gateway-0123"} }'
-    )
+def test_a_load_carries_our_identifier() -> None:
     verdict = receive(request("session/load", {"sessionId": MINE, "cwd": "/gone", "_meta": {"rules": "r"}}))
     assert verdict.message is not None
     assert verdict.message.params["_meta"] == {"rules": "r", "clientIdentifier": IDENTIFIER}
@@ -385,77 +375,15 @@ def test_a_prompt_cannot_claim_another_identifier() -> None:
     assert verdict.message.data == data
 
 
-def registered(event: str, group: dict[str, Any], scale: float = 1) -> dict[str, Any]:
-    raw = dump({"_meta": {"x.ai/hooks": {event: [group]}}})
-    return json.loads(session_params(raw, IDENTIFIER, Limits().scaled(scale)))["_meta"]["x.ai/hooks"][event][
-        0
-    ]
-
-
-@pytest.mark.parametrize("event", ["pre_tool_use", "PreToolUse", "preToolUse"])
-@pytest.mark.parametrize("timeout", [None, 1, 30, 599.5, 600, 10**30, -1, 0, "30", True, []])
-def test_a_pre_hook_waits_as_long_as_grok_allows(event: str, timeout: Any) -> None:
-    group = {"matcher": "Bash", "hookCallbackIds": ["pre"], "timeout": timeout, "more": [1]}
-    assert registered(event, group) == group | {"timeout": 600}
-    assert registered(event, group, 0.0125) == group | {"timeout": 8}
-    assert registered(event, group, 0.0001) == group | {"timeout": 1}
-    del group["timeout"]
-    assert registered(event, group) == group | {"timeout": 600}
-
-
-@pytest.mark.parametrize(
-    ("timeout", "kept"),
-    [
-        (30, 30),
-        (1, 1),
-        (0.5, 1),
-        (2.5, 3),
-        (601, 600),
-        (10**30, 600),
-        (None, 600),
-        (0, 600),
-        (-5, 600),
-        ("9", 600),
-    ],
-)
-@pytest.mark.parametrize("event", ["post_tool_use", "Stop", "subagentStop"])
-def test_other_hooks_keep_their_bounded_timeout(event: str, timeout: Any, kept: int) -> None:
-    assert registered(event, {"hookCallbackIds": ["x"], "timeout": timeout})["timeout"] == kept
-    assert hook_timeout(event, timeout, Limits()) == kept
-
-
-@pytest.mark.parametrize(
-    "hooks",
-    [
-        None,
-        [],
-        "all",
-        {"pre_tool_use": {}},
-        {"pre_tool_use": [[]]},
-        {"pre_tool_use": [{}]},
-        {"pre_tool_use": [{"hookCallbackIds": []}]},
-        {"pre_tool_use": [{"hookCallbackIds": "pre"}]},
-        {"pre_tool_use": [{"hookCallbackIds": [""]}]},
-        {"pre_tool_use": [{"hookCallbackIds": [1]}]},
-        {"pre_tool_use": [{"hookCallbackIds": ["a"], "matcher": 1}]},
-        {"PRE_TOOL_USE": [{"hookCallbackIds": ["a"]}]},
-        {"pre-tool-use": [{"hookCallbackIds": ["a"]}]},
-        {"Pre_Tool_Use": [{"hookCallbackIds": ["a"]}]},
-    ],
-)
-def test_hooks_that_grok_would_skip_are_refused(hooks: Any) -> None:
-    with pytest.raises(BadMessage):
-        session_params(dump({"_meta": {"x.ai/hooks": hooks}}), IDENTIFIER)
-    params = {"sessionId": MINE, "_meta": {"x.ai/hooks": hooks}}
-    assert error_of(receive(request("session/load", params)))["code"] == -32602
-
-
-def test_no_hooks_are_no_hooks() -> None:
-    raw = dump({"_meta": {"x.ai/hooks": {}}})
-    assert json.loads(session_params(raw, IDENTIFIER))["_meta"]["x.ai/hooks"] == {}
-
-
 @pytest.mark.parametrize("meta", [[], "x", 7, True])
 def test_meta_must_be_an_object(meta: Any) -> None:
     error = error_of(receive(request("session/new", {"cwd": "/work", "mcpServers": [], "_meta": meta})))
     assert error["code"] == -32602
+
+
+def test_hooks_that_grok_would_skip_are_refused() -> None:
+    for hooks in (None, {"pre_tool_use": [{"matcher": "(", "hookCallbackIds": ["pre"]}]}):
+        params = {"sessionId": MINE, "_meta": {"x.ai/hooks": hooks}}
+        error = error_of(receive(request("session/load", params)))
+        assert error["code"] == -32602
+        assert "x.ai/hooks" in error["message"]
