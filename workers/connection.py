@@ -328,14 +328,14 @@ class Connection:
             if error is not None:
                 self.proxy.ledger.refuse_all(error, reason)
             self.proxy.client_gone(reason)
-            await self.proxy.finish()
+            await self.proxy.finish(given_up=self._run is None or self._run.done())
         finally:
             if self._socket is not None:
                 self._socket.close(code, reason)
             if self._run is not None:
                 self._run.cancel()
                 await asyncio.gather(self._run, return_exceptions=True)
-            self.proxy.close()
+            await self.proxy.close()
             with contextlib.suppress(LeaseError):
                 self._host.leases.release_all(self.id)
             self._frames.close(remove=True)

@@ -111,6 +111,9 @@ class EngineLines:
         elif acp.RULES[request.method].effect in ("new", "load"):
             self._not_opened(request)
         self._ledger.answer(request, frame or jsonrpc.replace_id(line.data, request.id_raw))
+        if request.is_prompt and request.session_id is not None:
+            left = len(self._ledger.requests.prompts(request.session_id))
+            self._ledger.sessions.prompt_answered(request.session_id, left, self._ledger.now())
 
     def overlong(self, line: Overlong) -> None:
         """A line above the limit was dropped; if it answers a request, that one gets an error."""

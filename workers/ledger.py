@@ -1,7 +1,7 @@
 """What one connection knows, and the one way in which its client's requests are answered.
 
-`Ledger` ties the books together: an answer settles its request, moves its session's state, is sent to the
-client and noted in the journal, always in this order.
+`Ledger` ties the books together: an answer settles its request, is sent to the client and noted in the
+journal, always in this order.
 """
 
 from __future__ import annotations
@@ -131,9 +131,6 @@ class Ledger:
             return
         self.emit(frame)
         self.registry.record(RequestClosed(request.key.decode()))
-        if request.is_prompt and request.session_id is not None:
-            left = len(self.requests.prompts(request.session_id))
-            self.sessions.prompt_answered(request.session_id, left, self.now())
 
     def error(self, request: Request, code: int, text: str) -> None:
         """Answer with an error of JSON-RPC."""

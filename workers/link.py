@@ -134,16 +134,28 @@ class Link:
             on_resume=lambda: self._owner.link_writable(True),
             on_overlong=self._owner.engine_overlong,
         )
-        try:
-            bridge.start(info, self._line, self._exited)
-        except OSError as error:
-            raise CallError(f"starting the bridge {info.bridge[0]}: {error.strerror or error}") from error
+        bridge.start(info, self._line, self._exited)
         self.pid = bridge.pid
         if self._paused:
             bridge.pause_reading()
         result = await self.call("initialize", acp.INITIALIZE, self._limits.bridge_start)
         self.initialize_result = dump(result)
         bridge.unlink_binary()
+
+    async def last_bridge(self) -> None:
+        """After `run` has given up: one more bridge that attaches nothing, to end what may run on.
+
+        Raises CallError.  `close` ends it.
+        """
+        info = self._leader.info
+        if info is None:
+            raise CallError("there is no leader")
+        self._loss = self._loop.create_future()
+        await self._start(info)
+
+    async def close(self) -> None:
+        """End the bridge of `last_bridge`."""
+        await self._drop()
 
     # -- for the owner -------------------------------------------------------------------------
 
@@ -190,6 +202,8 @@ class Link:
     # -- events --------------------------------------------------------------------------------
 
     def _line(self, data: bytes) -> None:
+        if self._loss.done():
+            return  # what the lost bridge still says was settled without it
         line = parse_engine(data)
         future = self._calls.get(line.id_raw) if line.kind == "response" else None
         if future is None:

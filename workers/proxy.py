@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Iterable
@@ -24,12 +23,12 @@ from gateway.wire.records import ConnectionRecord, GateClosed
 from workers.engine_lines import EngineLines
 from workers.leader import LeaderWatch
 from workers.ledger import Ledger, Registry
-from workers.link import Link, Loss
+from workers.link import CallError, Link, Loss
 from workers.reattach import Reattach
 from workers.recovery import prompt_with_rules
 from workers.requests import Request, Step
 from workers.screening import Verdict
-from workers.sessions import State, TooManySessions
+from workers.sessions import Session, State, TooManySessions
 
 __all__ = ["Proxy"]
 
@@ -226,24 +225,39 @@ class Proxy:
         """Take over the connection of a dead worker."""
         self._reattach.restore(record)
 
-    async def finish(self) -> None:
-        """End the turns of all sessions, within bounds.  Nothing may run on without a bridge."""
-        sessions = list(self.ledger.sessions)
-        if any(s.state is State.LOST for s in sessions) and self._leader.info is not None:
-            with contextlib.suppress(TimeoutError):  # its turns run on: a bridge to end them is on its way
-                async with asyncio.timeout(self._limits.cancel_settle):
-                    await self._up.wait()
-        # Closing cancels the turn and all that waits behind it; a cancel would start the next.
-        closing = (
-            self.link.call("session/close", {"sessionId": s.session_id}, self._limits.cancel_settle)
-            for s in sessions
-            if s.busy
-        )
-        for outcome in await asyncio.gather(*closing, return_exceptions=True):
-            if isinstance(outcome, Exception):
-                log.warning("closing a session at the end of its client: %s", outcome)
+    async def finish(self, *, given_up: bool) -> None:
+        """End the turns of all sessions, within bounds: nothing may run on without a bridge.
 
-    def close(self) -> None:
-        """The link has ended: forget everything."""
+        ``given_up``: the link has ended by itself.
+        """
+        sessions = [s for s in self.ledger.sessions if s.busy or s.state is State.LOST]
+        if self._leader.info is None or not sessions:
+            return  # with the leader every turn has ended
+        try:
+            async with asyncio.timeout(self._limits.cancel_settle):
+                if given_up:
+                    await self.link.last_bridge()
+                elif any(s.state is State.LOST for s in sessions):
+                    await self._up.wait()
+                # Closing cancels the turn and all that waits behind it; a cancel would start the next.
+                await asyncio.gather(
+                    *(
+                        self.link.call(
+                            "session/close", {"sessionId": s.session_id}, self._limits.cancel_settle
+                        )
+                        for s in sessions
+                    )
+                )
+        except (CallError, TimeoutError) as error:
+            log.warning("sessions could not be closed at the end of their client: %s", error)
+
+    async def _end_turns(self, session: Session) -> None:
+        # Closing cancels the turn and all that waits behind it; a cancel would start the next one.
+        params = {"sessionId": session.session_id}
+        await self.link.call("session/close", params, self._limits.cancel_settle)
+
+    async def close(self) -> None:
+        """`run` of the link has ended: forget everything."""
+        await self.link.close()
         self._leader.on_broken.discard(self._leader_broken)
         self.ledger.close()

@@ -119,6 +119,8 @@ class Reattach:
                 for frame in seam.load_finished():
                     ledger.emit(frame)
             outcomes = recovery.loaded(session, result, ledger.now())
+            if ledger.gates.asking(ledger.sessions.family(session_id)):
+                ledger.asking_changed(session_id)
             if not session.busy:
                 self._seams.pop(session_id, None)
         for outcome in outcomes:

@@ -213,7 +213,10 @@ class SessionBook:
             session.move(Event.TURN, now)
 
     def prompt_answered(self, session_id: str, open_prompts: int, now: float) -> None:
-        """A prompt of the session got its answer; ``open_prompts`` others are still open."""
+        """The engine answered a prompt of the session; ``open_prompts`` others are still open.
+
+        An answer of the gateway is no evidence: the turn may run on.
+        """
         session = self.get(session_id)
         if session is not None and not open_prompts and not session.queued:
             session.running = None
