@@ -46,6 +46,7 @@ class JournalError(Exception):
 _CONNECTION = re.compile(r"[0-9a-f]{32}")
 _SUFFIX = ".jsonl"
 _FRAMES = ".frames"
+_BESIDE = ".new"
 
 
 def journal_path(paths: Paths, connection: str) -> Path:
@@ -85,14 +86,19 @@ class Journal:
     def create(cls, paths: Paths, opened: Opened, owned: Owned) -> Self:
         """Begin a journal.  Raises JournalError when it exists or cannot be written."""
         path = journal_path(paths, opened.connection)
+        beside = path.with_suffix(_BESIDE)
         with _errors(path):
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         journal = cls(path, fd, ConnectionRecord(), 0)
         try:
             journal.append(opened, owned)
+            with _errors(path):
+                os.link(beside, path)  # whole from the first moment, and never over another one
         except JournalError:
-            journal.remove()
+            journal.close()
             raise
+        finally:
+            beside.unlink(missing_ok=True)
         return journal
 
     @classmethod
@@ -155,7 +161,7 @@ class Journal:
     def _rewrite(self) -> None:
         """Replace the file by the present state; on failure the longer file simply stays."""
         data = b"".join(record.encode() for record in self.state.snapshot())
-        beside = self.path.with_suffix(".new")
+        beside = self.path.with_suffix(_BESIDE)
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
             fd = os.open(beside, flags, 0o600)
@@ -210,15 +216,15 @@ def sweep(paths: Paths, alive: Callable[[ConnectionRecord], bool]) -> list[Conne
 
     Returns the states of the removed ones; whoever rescues their turns does so *before*.
     """
-    removed, kept = list[ConnectionRecord](), set[Path]()
-    for state in read_journals(paths):
-        path = journal_path(paths, state.connection)
-        if alive(state):
-            kept |= {path, path.with_suffix(".new"), path.with_suffix(_FRAMES)}
-        else:
+    removed = list[ConnectionRecord]()
+    for connection in {path.stem for path in paths.journals.iterdir()}:
+        journal = paths.journals / f"{connection}{_SUFFIX}"
+        state = read_journal(journal)
+        if state is not None and alive(state):
+            continue
+        if state is not None:
             removed.append(state)
-    for path in paths.journals.iterdir():
-        if path not in kept:
-            path.unlink(missing_ok=True)
+        for suffix in (_SUFFIX, _FRAMES, _BESIDE):
+            journal.with_suffix(suffix).unlink(missing_ok=True)
     Leases(paths).sweep()
     return removed

@@ -11,16 +11,14 @@ A lease counts while its connection has a journal; there is nothing to clean up 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from gateway.paths import Paths
-from gateway.wire.limits import LIMITS
+from gateway.wire.filelock import locked
 
 __all__ = ["LeaseError", "Leases"]
 
@@ -100,33 +98,14 @@ class Leases:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock, which others hold for microseconds, unless one is stopped in between."""
         try:
-            fd = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with locked(self._folder / _LOCK):
+                yield
         except OSError as error:
             raise LeaseError(f"{self._folder}: {error.strerror}") from error
-        try:
-            deadline = time.monotonic() + LIMITS.lease
-            while not _try_lock(fd):
-                if time.monotonic() > deadline:
-                    raise LeaseError(f"{self._folder}: another process holds the lock of the sessions")
-                time.sleep(LIMITS.lease_pause)
-            yield
-        except OSError as error:
-            raise LeaseError(f"{self._folder}: {error.strerror}") from error
-        finally:
-            os.close(fd)
 
 
 _LOCK = "lock"
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _named(file: Path) -> str | None:

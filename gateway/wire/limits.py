@@ -94,8 +94,8 @@ class Limits:
     rescue: float = _row(2, "a rescue bridge cancels a turn in 20 ms; then it is closed by force")
     systemd_watchdog: float = _row(30, "WatchdogSec of the unit; fed at a third of it")
     escrow: float = _row(2, "the front asks the watchdog for the listening socket")
-    lease: float = _row(1, "the lock of the session leases is held for microseconds")
-    lease_pause: float = _row(0.001, "between two tries for that lock")
+    lock: float = _row(1, "a lock file is held for microseconds, unless its holder is stopped")
+    lock_pause: float = _row(0.001, "between two tries for a lock file")
     control: float = _row(5, "an answer on a control channel")
     reconnect: float = _row(0.1, "pause between tries to reach a control socket that is not there yet")
     accept_pause: float = _row(0.1, "no descriptor left for a new socket: let some close, then go on")
@@ -205,6 +205,7 @@ class Sizes:
     journal: int = 1 * 2**20  # rewritten (compacted) above
     log: int = 10 * 2**20  # one log file, then rotated
     log_backups: int = 3
+    audit_text: int = 200  # characters of one field of an audit record
     descriptors: int = 4096  # of one process: `sockets`, each with pipes, pidfd and journal
     held_lines: int = 4096  # engine lines held back at a seam
     seam_loads: int = 4  # of one session to close a seam: the second closes it, were it not for a race

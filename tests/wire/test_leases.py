@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.paths import Paths
-from gateway.wire import leases as module
+from gateway.wire import filelock
 from gateway.wire.journal import Journal, forget
 from gateway.wire.leases import LeaseError, Leases
 from gateway.wire.limits import Limits
@@ -128,7 +128,7 @@ def test_a_stopped_holder_of_the_lock_stops_nobody_else(
 ) -> None:
     leases = Leases(paths)
     leases.take("s", A)
-    monkeypatch.setattr(module, "LIMITS", Limits(lease=0.05))
+    monkeypatch.setattr(filelock, "LIMITS", Limits(lock=0.05))
     child = os.fork()
     if child == 0:
         fd = os.open(paths.leases / "lock", os.O_RDWR)
