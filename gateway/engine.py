@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from gateway.engine_home import EngineError, model_choice, user_home
+from gateway.engine_home import OWN_MODEL_NOTE, EngineError, model_choice, offline_note, user_home
 from gateway.paths import Paths
 from gateway.settings import Settings
 from gateway.wire.limits import LIMITS, SIZES
@@ -123,7 +123,9 @@ def resolve(settings: Settings, paths: Paths, environ: Mapping[str, str] = os.en
                 raise
             problems.append(str(error))
             continue
-        home, offline, note = model_choice(paths, environ)
+        home, offline = model_choice(paths, environ)
+        typed = "grok" if shutil.which("grok", path=environ.get("PATH")) == str(command) else str(command)
+        note = offline_note(typed) if offline else OWN_MODEL_NOTE
         why = f"grok {version}: {origin}"
         return Engine("grok", binary, is_elf(binary), version, home, offline, note, why)
     if problems:

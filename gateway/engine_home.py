@@ -22,6 +22,7 @@ __all__ = [
     "bridge_environment",
     "leader_environment",
     "model_choice",
+    "offline_note",
     "user_home",
     "write_offline_home",
 ]
@@ -70,10 +71,6 @@ _FIXED = {
 
 _REFERENCE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 
-OFFLINE_NOTE = (
-    "the offline model (no login and no model configured): it obeys plain instructions such as `run ls`; "
-    "for a real one run `grok login`, or set XAI_API_KEY, then `grok-gateway restart leader`"
-)
 OWN_MODEL_NOTE = "the models of your own grok configuration"
 
 _OFFLINE_CONFIG = """\
@@ -109,6 +106,15 @@ class EngineError(Exception):
     """The engine cannot be used; the text says what happened, where and what to do."""
 
 
+def offline_note(grok: str) -> str:
+    """What the offline model is and how to get another; ``grok`` is the command as a user types it."""
+    return (
+        "the offline model (no login and no model configured): it obeys plain instructions such as `run ls`; "
+        f"for a real one run `{grok} login`, then `grok-gateway restart leader`, or start the gateway "
+        "with XAI_API_KEY set"
+    )
+
+
 def user_home(environ: Mapping[str, str]) -> Path:
     """The user's own GROK_HOME."""
     if home := environ.get("GROK_HOME"):
@@ -116,16 +122,16 @@ def user_home(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("HOME") or "/") / ".grok"
 
 
-def model_choice(paths: Paths, environ: Mapping[str, str]) -> tuple[Path | None, bool, str]:
-    """(GROK_HOME or None for the default, whether the offline model answers, a note for people).
+def model_choice(paths: Paths, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
+    """(GROK_HOME or None for the default, whether the offline model answers).
 
     Raises EngineError for a config.toml that cannot be read: grok would not start with it either.
     """
     home = user_home(environ)
     own = Path(environ["GROK_HOME"]) if environ.get("GROK_HOME") else None
     if any(environ.get(key) for key in KEYS) or _logged_in(home) or _config(home).get("model"):
-        return own, False, OWN_MODEL_NOTE
-    return paths.offline_home, True, OFFLINE_NOTE
+        return own, False
+    return paths.offline_home, True
 
 
 def _logged_in(home: Path) -> bool:
@@ -158,7 +164,10 @@ def write_offline_home(paths: Paths) -> None:
     try:
         port = int(paths.offline_port.read_text("ascii"))
     except (OSError, ValueError) as error:
-        raise EngineError(f"the offline model is not running yet ({paths.offline_port}: no port)") from error
+        raise EngineError(
+            f"the offline model is not running yet ({paths.offline_port} names no port); "
+            "`grok-gateway up` starts it when it is needed"
+        ) from error
     home = paths.offline_home
     partial = home / f".config.{secrets.token_hex(4)}"
     try:

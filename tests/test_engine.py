@@ -123,7 +123,9 @@ def test_without_login_key_and_model_the_offline_model_answers(
     chosen = resolve(Settings(), paths, environ)
     assert chosen.offline
     assert chosen.home == paths.offline_home
-    assert "grok login" in chosen.note
+    assert "run `grok login`" in chosen.note
+    named = make_program(GOOD, "mine")
+    assert f"run `{named} login`" in resolve(Settings(grok=str(named)), paths, environ).note
     assert os.listdir(environ["HOME"]) == [], "the user's own home stays as it is"
 
 

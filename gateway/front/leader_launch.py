@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.engine import bridge_arguments, is_elf, resolve
-from gateway.engine_home import OFFLINE_NOTE, OWN_MODEL_NOTE, bridge_environment, leader_environment
+from gateway.engine_home import OWN_MODEL_NOTE, bridge_environment, leader_environment, offline_note
 from gateway.front.binary import pin, pin_running
 from gateway.front.leader_process import Leader
 from gateway.paths import Paths
@@ -55,7 +55,7 @@ class Launch:
             command = (str(pin_running(pid, paths.binaries)),)
         home = Path(leader.home) if leader.home else None
         offline = home == paths.offline_home
-        note = OFFLINE_NOTE if offline else OWN_MODEL_NOTE
+        note = offline_note("grok") if offline else OWN_MODEL_NOTE
         return cls(command, native, home, offline, "", f"the running leader, pid {pid}", note)
 
     def bridge(self, paths: Paths) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ from gateway.wire.jsonrpc import dump, request_bytes
 from gateway.wire.limits import LIMITS, SIZES
 from gateway.wire.process import Identity
 from tests.engines.fake import FakeEngine
+from tests.engines.processes import carriers
+from tests.engines.scripted_model import steps
 
 #: Short enough for a test to see a hang, long enough for a busy machine.
 QUICK = dataclasses.replace(
@@ -518,3 +520,43 @@ async def test_groks_control_bridge_cannot_start_a_leader(
     await kept.keeper.close(end_leader=False)
     assert _bridges(kept) == []
     assert kept.leaders() == [first.pid]
+
+
+@pytest.mark.grok
+async def test_what_groks_tools_started_goes_with_a_killed_leader(
+    keep: Keep, grok_binary: Path, user_home: Path, short_tmp: Path
+) -> None:
+    """Grok gives each command a session of its own, so no signal to a group would reach it."""
+    kept = keep(grok_binary, home=user_home)
+    first = await kept.ready()
+    command = f"sleep 300 & setsid sleep 301 & echo $$ > {short_tmp}/started; sleep 302"
+    tool = {"name": "run_terminal_command", "args": {"command": command, "description": "waits"}}
+    with subprocess.Popen(
+        first.bridge, env=dict(first.env), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as bridge:
+        assert bridge.stdin is not None
+        assert bridge.stdout is not None
+
+        def ask(number: int, method: str, params: object) -> dict[str, object]:
+            bridge.stdin.write(request_bytes(b"%d" % number, method, dump(params)) + b"\n")
+            bridge.stdin.flush()
+            while (answer := json.loads(bridge.stdout.readline())).get("id") != number:
+                pass
+            return answer["result"]
+
+        await asyncio.to_thread(ask, 1, "initialize", INITIALIZE)
+        meta = {"yoloMode": True}
+        new = {"cwd": str(short_tmp), "mcpServers": [], "_meta": meta}
+        session = (await asyncio.to_thread(ask, 2, "session/new", new))["sessionId"]
+        prompt = {"sessionId": session, "prompt": [{"type": "text", "text": steps({"tools": [tool]})}]}
+        bridge.stdin.write(request_bytes(b"3", "session/prompt", dump(prompt)) + b"\n")
+        bridge.stdin.flush()
+        async with asyncio.timeout(20):
+            while not (short_tmp / "started").exists():
+                await asyncio.sleep(0.02)
+        started = carriers(f"GROK_LEADER_SOCKET={kept.paths.leader_socket}")
+        assert len(started) >= 3
+        bridge.kill()
+    os.kill(first.pid, signal.SIGKILL)
+    await kept.ready(first.generation)
+    assert carriers(f"GROK_LEADER_SOCKET={kept.paths.leader_socket}") == []
