@@ -168,7 +168,8 @@ class LeaderKeeper:
         before = self._machine.state
         action = self._machine.handle(event, asyncio.get_running_loop().time())
         if self._machine.state != before:
-            log.info("leader: %s -> %s %s", before, self._machine.state, self._machine.reason)
+            reason = f": {self._machine.reason}" if self._machine.reason else ""
+            log.info("leader: %s -> %s%s", before, self._machine.state, reason)
         if action is not None:
             if self._task:
                 self._task.cancel()
@@ -201,6 +202,7 @@ class LeaderKeeper:
     # -- starting --------------------------------------------------------------------------------
     async def _acquire(self) -> Event:
         try:
+            self._stage = "choosing the engine"
             socket = self._paths.leader_socket
             verdict = judge(await asyncio.to_thread(look, socket))
             for stray in verdict.end:
@@ -251,6 +253,7 @@ class LeaderKeeper:
         return leader
 
     def _hold(self, leader: Identity, event: Event) -> None:
+        log.info("leader: %s pid %d, generation %s", type(event).__name__, leader.pid, _generation(leader))
         self._leader = leader
         self._exit = Exit(leader, lambda: self._feed(Exited(self._ended() or "the leader ended")))
         self._feed(event)

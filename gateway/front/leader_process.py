@@ -111,7 +111,7 @@ def look(path: Path) -> Evidence:
 def lock_pid(path: Path) -> int:
     """The pid in the lock file beside the socket; 0 if there is none."""
     try:
-        text = path.with_suffix(".lock").read_bytes()[:16]
+        text = path.with_suffix(".lock").read_bytes()[:16].strip()
         return int(text) if text.isdigit() else 0
     except OSError:
         return 0

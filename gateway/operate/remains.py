@@ -21,7 +21,7 @@ from gateway.wire.process import Identity
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["ENGINE", "Remain", "end", "find", "wait_gone"]
+__all__ = ["ENGINE", "Remain", "end", "end_engine", "find", "wait_gone"]
 
 #: Python modules and the components that they are
 _MODULES = {
@@ -102,6 +102,14 @@ def end(remains: Iterable[Remain], patience: float = LIMITS.terminate) -> list[R
         identity.signal(signal.SIGKILL)
     left = set(wait_gone([*stubborn, *commands], patience))
     return [one for one in remains if one.identity in left]
+
+
+def end_engine(paths: Paths) -> list[Identity]:
+    """End what shows no argument of ours: a leader that a bridge started, and what the commands of an
+    ended leader left in sessions of their own.  What is left is returned."""
+    from gateway.front.leader_process import end_leaders  # psutil: 50 ms that most commands do not need
+
+    return list(end_leaders(paths.leader_socket))
 
 
 def _descendants(identity: Identity) -> list[Identity]:

@@ -5,7 +5,8 @@
 - It probes the front and the workers and kills the one that hangs; supervisord starts it again.  KILL,
   because a stopped process takes no TERM, and a hung one had its time.  The leader is probed by the
   front, which owns it.
-- It tries a program again that supervisord gave up on (FATAL).
+- It tries a program again that supervisord gave up on (FATAL), and gives one a rest that fails again
+  and again without becoming FATAL.
 - It feeds systemd, but only while supervisord does its work.  The front must not do that: a hung
   front would then cost the whole service, WebSockets of all workers included.
 - When supervisord dies it waits for the others to end themselves, then ends what is left.
@@ -18,11 +19,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gateway.operate import remains
-from gateway.operate.events import READY, RESULT, EventReader, StartBook, StateEvent
+from gateway.operate.events import READY, RESULT, CrashBook, EventReader, StartBook, StateEvent
 from gateway.operate.notify import Notifier
 from gateway.operate.probe import ProbeBook
 from gateway.operate.supervisor import Component, Supervisor, SupervisorError
@@ -70,6 +71,7 @@ class Watchdog:
         self._supervisord = Identity.of(os.getppid())
         self._book = ProbeBook()
         self._starts = StartBook(paths.restarts, self._supervisord or Identity(0, 0))
+        self._crashes = CrashBook()
         self._escrow = Escrow()
         self._reader = EventReader()
         self._stop = asyncio.Event()
@@ -114,11 +116,11 @@ class Watchdog:
         if self._orphaned:
             remains.wait_gone([one.identity for one in remains.find(self._paths)], LIMITS.supervisor_gone)
         ours = [one for one in remains.find(self._paths) if one.name != "supervisord"]
-        if not ours:
-            return
-        log.warning("still there, ended now: %s", ", ".join(map(str, ours)))
+        if ours:
+            log.warning("still there, ended now: %s", ", ".join(map(str, ours)))
         left = remains.end(one for one in ours if one.name not in remains.ENGINE)
         left += remains.end(one for one in ours if one.name in remains.ENGINE)
+        remains.end_engine(self._paths)
         if left:
             log.error("could not be ended: %s", ", ".join(map(str, left)))
 
@@ -175,30 +177,39 @@ class Watchdog:
 
     def _on_event(self, event: StateEvent) -> None:
         self._starts.observe(event)
+        name = event.component
         if event.state == "FATAL":
-            if event.component == "gateway":
-                self._escrow.release()  # refused at once is better than waiting for nobody
-            log.error("%s is FATAL (see its log); next try in %g s", event.component, LIMITS.fatal_rest)
-            self._retry_later(event.component)
-        elif (timer := self._retries.pop(event.component, None)) is not None:
-            timer.cancel()  # an operator was faster
+            log.error("%s is FATAL (see its log); next try in %g s", name, LIMITS.fatal_rest)
+            self._give_it_a_rest(name)
+        elif self._crashes.looping(asyncio.get_running_loop().time(), event):
+            log.error("%s fails again and again (see its log); next try in %g s", name, LIMITS.fatal_rest)
+            self._give_it_a_rest(name)
+            self._tell(self._supervisor.stop, name)
+        elif event.state == "RUNNING" and name in self._retries:  # an operator was faster
+            self._retries.pop(name).cancel()
 
-    def _retry_later(self, component: str) -> None:
-        loop = asyncio.get_running_loop()
-        if (timer := self._retries.pop(component, None)) is not None:
-            timer.cancel()
-        self._retries[component] = loop.call_later(LIMITS.fatal_rest, self._retry, component)
+    def _give_it_a_rest(self, name: str) -> None:
+        if name == "gateway":
+            self._escrow.release()  # refused at once is better than waiting for nobody
+        if name in self._retries:
+            self._retries.pop(name).cancel()
+        self._retries[name] = asyncio.get_running_loop().call_later(LIMITS.fatal_rest, self._retry, name)
 
-    def _retry(self, component: str) -> None:
-        self._retries.pop(component, None)
-        log.info("%s: started again after FATAL", component)
-        asyncio.get_running_loop().run_in_executor(None, self._start, component)
+    def _retry(self, name: str) -> None:
+        del self._retries[name]
+        log.info("%s: started again after a rest", name)
+        self._tell(self._supervisor.start, name)
 
-    def _start(self, component: str) -> None:
-        try:
-            self._supervisor.start(component)
-        except SupervisorError as error:
-            log.warning("%s: %s", component, error)
+    def _tell(self, what: Callable[[str], None], name: str) -> None:
+        """Tell supervisord without waiting for it on the loop."""
+
+        def tell() -> None:
+            try:
+                what(name)
+            except SupervisorError as error:
+                log.warning("%s: %s", name, error)
+
+        asyncio.get_running_loop().run_in_executor(None, tell)
 
     # -- probes ----------------------------------------------------------------------------------
     async def _rounds(self) -> None:
@@ -226,7 +237,7 @@ class Watchdog:
         """FATAL programs whose event went to an earlier watchdog."""
         for component in components:
             if component.state == "FATAL" and component.name not in self._retries:
-                self._retry_later(component.name)
+                self._give_it_a_rest(component.name)
 
     def _socket_of(self, component: Component) -> Path | None:
         if component.name == "gateway":
