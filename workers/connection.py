@@ -190,7 +190,19 @@ class Connection:
             self._emit(jsonrpc.notification_bytes(acp.TOO_FAR_BEHIND, params))
             return
         for frame in missed:
-            self._send(frame)
+            self._send(self._still_true(frame))
+
+    def _still_true(self, frame: bytes) -> bytes:
+        """A frame that is sent again; a question that is settled by now is not asked again."""
+        line = jsonrpc.parse_engine(frame)
+        if line.kind != "request" or line.method == acp.LENT_CALL:
+            return frame
+        shown = str(line.body.get("id"))
+        if self.proxy.ledger.gates.shows(shown):
+            return frame
+        return jsonrpc.notification_bytes(
+            acp.GATE_CLOSED, {"id": shown, "reason": "it was settled meanwhile"}
+        )
 
     def _closed(self, web_socket: WebSocket, code: int, reason: str) -> None:
         if web_socket is not self._socket:

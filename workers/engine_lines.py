@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from gateway.wire import acp, jsonrpc
@@ -15,8 +16,8 @@ from gateway.wire.acp import ErrorCode
 from gateway.wire.jsonrpc import EngineLine
 from gateway.wire.limits import SIZES
 from gateway.wire.ndjson import Overlong
-from gateway.wire.records import GateOpened
-from workers.gates import Gate, gate_kind
+from gateway.wire.records import GateClosed, GateOpened
+from workers.gates import Gate, Settled, gate_kind
 from workers.ledger import Ledger
 from workers.link import Link, Loss
 from workers.recovery import ended
@@ -69,32 +70,34 @@ class EngineLines:
     def asked(self, line: EngineLine) -> None:
         """The engine asks: a gate opens."""
         ledger, params = self._ledger, line.params
-        gate = Gate(line.id_raw, gate_kind(line.method, params), line.session or None, params, ledger.now())
-        if self.nobody:
-            self._link.send(gate.closed(self.nobody))
-            return
+        shown = f"{self._link.generation}.{line.id_raw.decode()}"
+        kind, session_id = gate_kind(line.method, params), line.session or None
+        gate = Gate(line.id_raw, shown, kind, session_id, params, ledger.now())
         opened = ledger.gates.open(gate)
-        if isinstance(opened, bytes):
-            self._link.send(opened)
-            return
-        if not opened:
-            return
-        shown = f"{self._link.generation}.{gate.id_raw.decode()}"
-        record = GateOpened(
-            shown,
-            line.method,
-            line.session,
-            event=str(params.get("hookEventName", "")),
-            tool_use_id=str(params.get("toolUseId", "")),
-            opened=time.time(),
-        )
-        if not ledger.registry.record(record):
+        if isinstance(opened, Settled):
+            self._link.send(opened.line)
+        elif opened and self.nobody:
+            self._link.send(ledger.gates.close(gate, self.nobody).line)
+        elif opened and not ledger.registry.record(_opened(gate, line.method)):
             # After a kill nobody would know of this gate, and its tool would run.
-            ledger.gates.answered(gate.id_raw)
-            self._link.send(gate.closed("the gateway cannot write its journal"))
-            return
-        ledger.emit(jsonrpc.replace_id(line.data, jsonrpc.dump(shown)))
-        ledger.asking_changed(gate.session_id)
+            self._link.send(ledger.gates.close(gate, "the gateway cannot write its journal").line)
+        elif opened:
+            ledger.emit(jsonrpc.replace_id(line.data, jsonrpc.dump(shown)))
+            ledger.asking_changed(session_id)
+
+    def close_gates(self, settled: Iterable[Settled]) -> None:
+        """Gates that the client has seen were settled without it."""
+        for one in settled:
+            self._link.send(one.line)
+            self.void_gates([one.gate], one.why)
+
+    def void_gates(self, gates: Iterable[Gate], why: str) -> None:
+        """Gates that the client has seen are open no longer."""
+        for gate in gates:
+            self._ledger.registry.record(GateClosed(gate.shown))
+            params = {"id": gate.shown, "reason": why}
+            self._ledger.emit(jsonrpc.notification_bytes(acp.GATE_CLOSED, params))
+            self._ledger.asking_changed(gate.session_id)
 
     # -- responses -----------------------------------------------------------------------------
 
@@ -152,8 +155,7 @@ class EngineLines:
     def forget(self, session_id: str) -> None:
         """A session is closed, deleted or cannot be loaded again."""
         if session_id in self._ledger.sessions:
-            for line in self._ledger.gates.cancel(self._ledger.sessions.family(session_id)):
-                self._link.send(line)
+            self.close_gates(self._ledger.gates.cancel(self._ledger.sessions.family(session_id)))
             self._ledger.detach(session_id)
 
     def _visible(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -190,3 +192,14 @@ class EngineLines:
             params = jsonrpc.dump({"sessionId": session_id})
             key = self._ledger.requests.new_key()
             self._link.send(jsonrpc.request_bytes(key, "session/close", params))
+
+
+def _opened(gate: Gate, method: str) -> GateOpened:
+    return GateOpened(
+        gate.shown,
+        method,
+        gate.session_id or "",
+        event=str(gate.params.get("hookEventName", "")),
+        tool_use_id=str(gate.params.get("toolUseId", "")),
+        opened=time.time(),
+    )

@@ -11,13 +11,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, Message, dump, error_bytes, replace_id, result_bytes
 from gateway.wire.limits import SIZES
 
-__all__ = ["Gate", "GateKind", "Gates", "closed_result", "gate_kind"]
+__all__ = ["Gate", "GateKind", "Gates", "Settled", "closed_result", "gate_kind"]
 
 
 class GateKind(enum.Enum):
@@ -71,6 +71,7 @@ class Gate:
     """One open question."""
 
     id_raw: bytes  #: the engine's id
+    shown: str  #: the id that the client sees
     kind: GateKind
     session_id: str | None
     params: Mapping[str, Any]
@@ -95,11 +96,17 @@ class Gate:
         )
 
 
-class Gates:
-    """Open gates of one connection by the engine's id.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settled:
+    """A gate that was settled without its client: the engine's line, and why."""
 
-    The methods that settle gates return the engine's lines.
-    """
+    gate: Gate
+    line: bytes
+    why: str
+
+
+class Gates:
+    """Open gates of one connection by the engine's id."""
 
     def __init__(self, capacity: int = SIZES.open_gates) -> None:
         self._capacity = capacity
@@ -112,14 +119,14 @@ class Gates:
     def __iter__(self) -> Iterator[Gate]:
         return iter(tuple(self._open.values()))
 
-    def open(self, gate: Gate) -> bytes | bool:
+    def open(self, gate: Gate) -> Settled | bool:
         """The engine asks.  True: show it to the client; False: it is on show already (a bridge that
-        replaced another is told again of what is still open); bytes: the engine's answer, given at once."""
+        replaced another is told again of what is still open); Settled: answered at once."""
         if gate.id_raw in self._open:
             return False
         if len(self._open) >= self._capacity:
             self.counters["overflow"] += 1
-            return gate.closed("too many questions are open")
+            return self._settled(gate, "too many questions are open")
         self._open[gate.id_raw] = gate
         self.counters["opened"] += 1
         return True
@@ -130,33 +137,46 @@ class Gates:
         self.counters["late" if gate is None else "answered"] += 1
         return gate
 
+    def shows(self, shown: str) -> bool:
+        """Whether a gate that the client may have seen is still open."""
+        return any(gate.shown == shown for gate in self._open.values())
+
     def asking(self, session_ids: Collection[str]) -> int:
         """How many open gates of these sessions wait for a person."""
         return sum(g.kind in _ASKING and g.session_id in session_ids for g in self)
 
-    def cancel(self, session_ids: Collection[str]) -> list[bytes]:
+    def close(self, gate: Gate, why: str) -> Settled:
+        """Settle one gate without the client."""
+        del self._open[gate.id_raw]
+        self.counters["closed"] += 1
+        return self._settled(gate, why)
+
+    def cancel(self, session_ids: Collection[str]) -> list[Settled]:
         """The client cancels the turn of these sessions: nobody will answer their gates any more."""
-        return self._close(lambda g: g.session_id in session_ids, "the turn was cancelled", cancelled=True)
+        gates = [gate for gate in self if gate.session_id in session_ids]
+        for gate in gates:
+            del self._open[gate.id_raw]
+            self.counters["cancelled"] += 1
+        return [self._settled(gate, "the turn was cancelled", cancelled=True) for gate in gates]
 
-    def client_gone(self, why: str) -> list[bytes]:
+    def close_all(self, why: str) -> list[Settled]:
         """Nobody is there to answer."""
-        return self._close(lambda gate: True, why)
+        return [self.close(gate, why) for gate in self]
 
-    def bridge_lost(self) -> set[str]:
-        """The bridge died.  Returns the sessions with a hook open: Grok never asks it again and would
-        run its tool, so their turns must be cancelled.  What Grok asks again stays open."""
+    def bridge_lost(self) -> list[Gate]:
+        """The bridge died.  Returns the hooks that were open and are void: Grok never asks them again
+        and would run their tools.  What Grok asks again stays open."""
         hooks = [g for g in self if g.kind in (GateKind.PRE_HOOK, GateKind.HOOK)]
         for gate in hooks:
             del self._open[gate.id_raw]
-        return {gate.session_id for gate in hooks if gate.session_id}
+        return hooks
 
-    def leader_lost(self) -> None:
-        """Whoever asked is gone."""
+    def leader_lost(self) -> list[Gate]:
+        """Whoever asked is gone.  Returns the gates that are void."""
+        gates = list(self)
         self._open.clear()
+        return gates
 
-    def _close(self, which: Callable[[Gate], bool], why: str, *, cancelled: bool = False) -> list[bytes]:
-        gates = [gate for gate in self if which(gate)]
-        for gate in gates:
-            del self._open[gate.id_raw]
-            self.counters["closed"] += 1
-        return [gate.closed(why, cancelled=cancelled) for gate in gates]
+    @staticmethod
+    def _settled(gate: Gate, why: str, *, cancelled: bool = False) -> Settled:
+        return Settled(gate, gate.closed(why, cancelled=cancelled), why)

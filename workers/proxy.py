@@ -146,8 +146,7 @@ class Proxy:
         if session is None:
             return
         self.ledger.requests.cancelled(session.session_id, session.running, self.ledger.now())
-        for line in self.ledger.gates.cancel(self.ledger.sessions.family(session_id)):
-            self.link.send(line)
+        self._lines.close_gates(self.ledger.gates.cancel(self.ledger.sessions.family(session_id)))
         self.ledger.arm()
 
     def _gate_answer(self, message: Message) -> None:
@@ -215,8 +214,7 @@ class Proxy:
     def client_gone(self, why: str) -> None:
         """Nobody is there: what is asked, now or later, is answered so that nothing runs."""
         self._lines.nobody = why
-        for line in self.ledger.gates.client_gone(why):
-            self.link.send(line)
+        self._lines.close_gates(self.ledger.gates.close_all(why))
 
     def client_back(self) -> None:
         self._lines.nobody = ""

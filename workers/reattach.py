@@ -49,12 +49,14 @@ class Reattach:
         if loss.cause == "bridge":
             for request in ledger.requests.lose_bridge(now):
                 ledger.gateway_error(request, ErrorCode.BRIDGE_LOST, loss.reason)
-            self._cancel_later(ledger.gates.bridge_lost())
+            hooks = ledger.gates.bridge_lost()
+            self._lines.void_gates(hooks, loss.reason)
+            self._cancel_later(hook.session_id for hook in hooks)
         else:
             self._note_lost_turns()
             for request in ledger.requests.taken():
                 ledger.gateway_error(request, ErrorCode.LEADER_LOST, loss.reason)
-            ledger.gates.leader_lost()
+            self._lines.void_gates(ledger.gates.leader_lost(), loss.reason)
             self._unasked.clear()
         ledger.sessions.bridge_lost(now)
         ledger.arm()
@@ -63,7 +65,7 @@ class Reattach:
         """The worker that had the connection is dead: as after the loss of a bridge."""
         self._cancel_later(self._ledger.restore(record))
 
-    def _cancel_later(self, session_ids: Iterable[str]) -> None:
+    def _cancel_later(self, session_ids: Iterable[str | None]) -> None:
         sessions = map(self._ledger.sessions.get, session_ids)  # a subagent's hook: its parent's turn
         self._unasked |= {session.session_id for session in sessions if session is not None}
 

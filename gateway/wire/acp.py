@@ -55,6 +55,7 @@ GATE_ACK = "pi/gate-ack"
 #: Notifications of the gateway.
 LEADER_RESTARTED = "gateway/leader_restarted"
 REATTACHED = "gateway/reattached"
+GATE_CLOSED = "gateway/gate_closed"
 TOO_FAR_BEHIND = "gateway/too_far_behind"
 LENT_CALL_GIVEN_UP = "gateway/lent_call_given_up"
 
