@@ -40,7 +40,6 @@ GUARDED = frozenset({PERMISSION, HOOK, QUESTION, PLAN_APPROVAL})
 #: Notifications of the engine that the gateway acts on or changes.
 SESSION_UPDATE = "session/update"
 SESSION_NOTIFICATION = "_x.ai/session_notification"
-SESSION_REPLAY = "_x.ai/session/update"
 SESSIONS_CHANGED = "_x.ai/sessions/changed"
 QUEUE_CHANGED = "_x.ai/queue/changed"
 #: Printed by the bridge itself, hence without the underscore.
