@@ -19,7 +19,6 @@ from pathlib import Path
 import uvloop
 
 from gateway.engine import resolve
-from gateway.operate.bench_agents import AgentError
 from gateway.operate.bench_figures import Figure, measure
 from gateway.operate.bench_instance import BenchError, Instance
 from gateway.paths import Paths
@@ -43,9 +42,9 @@ def main(args: argparse.Namespace) -> int:
     home = Path(tempfile.mkdtemp(prefix="ggb", dir="/tmp"))
     try:
         with Instance(home, engine) as instance:
-            figures = uvloop.run(measure(instance, max(1, args.rounds)))
-    except (BenchError, AgentError) as error:
-        print(f"grok-gateway bench: {error}", file=sys.stderr)
+            figures = uvloop.run(measure(instance, max(1, args.rounds), _say))
+    except BenchError as error:
+        _say(str(error))
         return 1
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -54,6 +53,10 @@ def main(args: argparse.Namespace) -> int:
     else:
         _print(figures)
     return 0 if all(figure.good for figure in figures) else 1
+
+
+def _say(text: str) -> None:
+    print(f"grok-gateway bench: {text}", file=sys.stderr, flush=True)
 
 
 def _print(figures: Sequence[Figure]) -> None:

@@ -14,7 +14,8 @@ import secrets
 import struct
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import orjson
 
@@ -150,9 +151,12 @@ class GatewayClient(Agent, asyncio.Protocol):
 
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(LIMITS.ready):
-            await loop.create_connection(lambda: self, "127.0.0.1", self._port)
-            status = await self._upgraded
+        try:
+            async with asyncio.timeout(LIMITS.ready):
+                await loop.create_connection(lambda: self, "127.0.0.1", self._port)
+                status = await self._upgraded
+        except TimeoutError:
+            raise AgentError(f"no answer to the upgrade within {LIMITS.ready:g} s") from None
         if status != 101:
             raise AgentError(f"the gateway answered {status}")
 
@@ -162,8 +166,7 @@ class GatewayClient(Agent, asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by class
         key = base64.b64encode(secrets.token_bytes(16)).decode()
         lines = (
             "GET /ws HTTP/1.1",
@@ -174,7 +177,7 @@ class GatewayClient(Agent, asyncio.Protocol):
             "Sec-WebSocket-Version: 13",
             f"Authorization: Bearer {self._secret}",
         )
-        transport.write("\r\n".join([*lines, "", ""]).encode())
+        self._transport.write("\r\n".join([*lines, "", ""]).encode())
 
     def data_received(self, data: bytes) -> None:
         if not self._upgraded.done():
@@ -220,16 +223,23 @@ def _frame(first: int, payload: bytes) -> bytes:
 
 
 class BareBridge(Agent, asyncio.Protocol):
-    """A bridge to the same leader, spoken to over its pipes with nothing in between."""
+    """A bridge to the same leader, spoken to over its pipes with nothing in between.
+
+    ``argv[0]`` is started through a hard link that is gone after the first answer: a bridge that can find
+    its own executable would start a leader of its own as soon as it misses the other one.
+    """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         super().__init__()
-        self._argv, self._env = argv, env
+        binary = Path(argv[0])
+        self._link = binary.with_name(f"bare-{secrets.token_hex(8)}")
+        self._binary, self._argv, self._env = binary, [str(self._link), *argv[1:]], env
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: asyncio.BaseTransport | None = None
         self._lines = LineSplitter()
 
     async def open(self) -> None:
+        self._link.hardlink_to(self._binary)
         pipe = subprocess.PIPE
         self._process = spawn(self._argv, env=self._env, stdin=pipe, stdout=pipe)
         loop = asyncio.get_running_loop()
@@ -243,8 +253,10 @@ class BareBridge(Agent, asyncio.Protocol):
             await end_group(self._process)
         if self._pipe is not None:
             self._pipe.close()
+        self._link.unlink(missing_ok=True)
 
     def data_received(self, data: bytes) -> None:
+        self._link.unlink(missing_ok=True)
         for line in self._lines.feed(data):
             self._message(line)
 

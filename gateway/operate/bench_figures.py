@@ -14,13 +14,13 @@ import os
 import signal
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
 from gateway.operate.bench_agents import Agent, AgentError
-from gateway.operate.bench_instance import Instance
+from gateway.operate.bench_instance import BenchError, Instance
 from gateway.operate.supervisor import Supervisor
 from gateway.wire.control import ControlError, Packet, ask
 from gateway.wire.limits import LIMITS
@@ -50,11 +50,15 @@ class Figure:
         return self.value <= self.limit
 
 
-async def measure(instance: Instance, rounds: int) -> list[Figure]:
-    """Every figure, in the order of README's table.  Raises AgentError and BenchError."""
+async def measure(instance: Instance, rounds: int, say: Callable[[str], None]) -> list[Figure]:
+    """Every figure; ``say`` is told what is being measured.  Raises BenchError."""
     figures = [Figure("ready after `up`", instance.up_seconds, 2, "s")]
-    for one in (_worker, _connect, _stream, _leader_killed, _front_killed):
-        figures += await one(instance, rounds)
+    for stage, one in _STAGES.items():
+        say(f"{stage} …")
+        try:
+            figures += await one(instance, rounds)
+        except (AgentError, ControlError, OSError) as error:
+            raise BenchError(f"{stage}: {error}") from error
     return figures
 
 
@@ -201,6 +205,15 @@ async def _sessions(
         yield list(zip(agents, sessions, strict=True))
     finally:
         await asyncio.gather(*(agent.close() for agent in agents))
+
+
+_STAGES: Mapping[str, Callable[[Instance, int], Awaitable[list[Figure]]]] = {
+    "worker start": _worker,
+    "connect": _connect,
+    "streams": _stream,
+    "leader killed": _leader_killed,
+    "front killed": _front_killed,
+}
 
 
 async def _until(look: Callable[[], int | None]) -> int:

@@ -39,7 +39,6 @@ class Instance:
         self.paths = Paths.from_environment(self.environ)
         self.work = home / "work"
         self.work.mkdir()
-        self.bridge = [str(engine.binary), *bridge_arguments(self.paths.leader_socket)]
         self.up_seconds = 0.0
 
     def __enter__(self) -> Instance:
@@ -62,7 +61,8 @@ class Instance:
         return GatewayClient(self.port, read_secret(self.paths.secret))
 
     def bare(self) -> BareBridge:
-        return BareBridge(self.bridge, bridge_environment(self.paths.offline_home, self.environ))
+        argv = [self.status()["leader"]["binary"], *bridge_arguments(self.paths.leader_socket)]
+        return BareBridge(argv, bridge_environment(self.paths.offline_home, self.environ))
 
     def status(self) -> Mapping[str, Any]:
         """The front's status.  Raises ControlError."""

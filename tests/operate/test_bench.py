@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
@@ -40,6 +41,11 @@ def test_frames_are_read_however_they_are_cut(messages: list[list[int]], cuts: l
         controls += control
     assert got == expected
     assert controls == [(9, b"p")] * sum(map(len, messages)) * ping
+
+
+def test_instruments_work_on_the_loop_of_the_benchmark(short_tmp: Path, tmp_path: Path) -> None:
+    uvloop.run(test_client_counts_chunks_and_answers_pings(short_tmp))
+    uvloop.run(test_bridge_counts_and_ends(tmp_path))
 
 
 async def test_client_counts_chunks_and_answers_pings(short_tmp: Path) -> None:
@@ -84,13 +90,18 @@ for line in sys.stdin:
 """
 
 
-async def test_bridge_counts_and_ends() -> None:
-    bridge = BareBridge([sys.executable, "-c", ECHO], {})
+async def test_bridge_counts_and_ends(tmp_path: Path) -> None:
+    script = tmp_path / "bridge"
+    script.write_text(f"#!{sys.executable}\n{ECHO}")
+    script.chmod(0o700)
+    bridge = BareBridge([str(script)], {})
     await bridge.open()
+    assert len(list(tmp_path.iterdir())) == 2
     assert await bridge.request("good", {}) == {"a": 1}
     with pytest.raises(AgentError, match="no"):
         await bridge.request("bad", {})
     assert bridge.chunks == 2
+    assert list(tmp_path.iterdir()) == [script]  # it could not start itself again
     await bridge.close()
     assert bridge.gone.is_set()
 
