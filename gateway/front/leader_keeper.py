@@ -132,12 +132,9 @@ class LeaderKeeper:
         task, self._task = self._task, None
         if task:
             task.cancel()
-            await asyncio.wait([task])
-        await self._let_go()
-        if end_leader:
-            left = await asyncio.to_thread(end_leaders, self._paths.leader_socket)
-            self._reap()
-            if left:
+        async with self._single:
+            await self._let_go()
+            if end_leader and (left := await self._end_leaders()):
                 log.error("the leader could not be ended: pid %s", ", ".join(str(i.pid) for i in left))
         self._leader = None
         self._publish()
@@ -209,7 +206,7 @@ class LeaderKeeper:
                 log.warning("leader: pid %d serves our socket but is not ours to keep", stray.identity.pid)
             spare = verdict.adopt.identity if verdict.adopt else None
             if verdict.end or spare is None:
-                await asyncio.to_thread(end_leaders, socket, spare, self._limits.terminate)
+                await self._end_leaders(spare)
             launch = await self._launch_of(verdict.adopt)
             async with asyncio.timeout(self._limits.leader_start):
                 await self._offline_model(launch)
@@ -330,10 +327,21 @@ class LeaderKeeper:
     # -- ending ----------------------------------------------------------------------------------
     async def _end(self) -> Event:
         await self._let_go()
-        left = await asyncio.to_thread(end_leaders, self._paths.leader_socket)
-        self._reap()
+        left = await self._end_leaders()
         self._leader = None
         return Gone(f"pid {left[0].pid} cannot be ended" if left else "")
+
+    async def _end_leaders(self, spare: Identity | None = None) -> tuple[Identity, ...]:
+        """A thread cannot be cancelled: to leave it behind would let it end the *next* leader."""
+        ending = asyncio.ensure_future(
+            asyncio.to_thread(end_leaders, self._paths.leader_socket, spare, self._limits.terminate)
+        )
+        try:
+            return await asyncio.shield(ending)
+        finally:
+            await asyncio.wait([ending])
+            if spare is None:
+                self._reap()
 
     async def _let_go(self) -> None:
         if self._exit:
