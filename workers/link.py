@@ -33,6 +33,7 @@ class Loss:
 
     cause: Literal["bridge", "leader"]
     reason: str
+    started: bool = True  #: the bridge had been up
 
 
 class CallError(Exception):
@@ -104,6 +105,8 @@ class Link:
                     window = lost_at[-1] - lost_at[0]
                     if len(lost_at) == lost_at.maxlen and window <= SIZES.bridge_failure_window_s:
                         return loss.reason
+                    if not loss.started:  # what made it fail may be over in a moment
+                        await asyncio.sleep(self._limits.backoff_first)
         finally:
             self._leader.on_lost.discard(self._leader_lost)
             await self._drop()
@@ -120,7 +123,7 @@ class Link:
                 self._owner.link_up()
         except CallError as error:
             self._lose(Loss("bridge", str(error)))
-        loss = await asyncio.shield(self._loss)
+        loss = dataclasses.replace(await asyncio.shield(self._loss), started=self.up)
         self.up = False
         self.losses += 1
         log.warning("%s lost: %s", loss.cause, loss.reason)

@@ -195,6 +195,10 @@ class Proxy:
     def link_lost(self, loss: Loss) -> None:
         self._up.clear()
         self._reattach.lost(loss)
+        if loss.cause == "bridge" and not loss.started:
+            for request in self.ledger.requests:
+                if request.step is Step.HELD:  # the next bridge would most likely fail as well
+                    self.ledger.gateway_error(request, ErrorCode.BRIDGE_LOST, loss.reason)
 
     def link_writable(self, writable: bool) -> None:
         self._throttle(not writable)
