@@ -5,4 +5,5 @@ import sys
 from gateway.front.leader_keeper import LeaderKeeper
 from gateway.front.start import main
 
-sys.exit(main(LeaderKeeper))
+if __name__ == "__main__":
+    sys.exit(main(LeaderKeeper))

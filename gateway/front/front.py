@@ -22,6 +22,7 @@ from gateway.front import web
 from gateway.front.admission import Gate, Page
 from gateway.front.intake import Intake
 from gateway.front.listener import HOST, Escrow
+from gateway.front.orphans import Orphans
 from gateway.front.roster import Roster, Workers
 from gateway.paths import Paths
 from gateway.secret import SecretError, read_secret
@@ -92,7 +93,10 @@ class Front:
         self._cause: asyncio.Future[Cause] = asyncio.get_running_loop().create_future()
         self._tasks = set[asyncio.Task[None]]()
         self._roster = Roster([f"worker_{number:02}" for number in range(settings.workers)], journaled)
-        self._workers = Workers(self._roster, paths.worker_socket, lambda: self._keeper.info)
+        self._orphans = Orphans(paths)
+        self._workers = Workers(
+            self._roster, paths.worker_socket, lambda: self._keeper.info, self._orphans.worker_lost
+        )
         self._keeper = make_keeper(self._leader_changed)
         gate = Gate(
             port=settings.port,
@@ -122,6 +126,7 @@ class Front:
         self._workers.start()
         self._keeper.start()
         await self._workers.settled()
+        await self._orphans.start()
         self._intake.open()
         log.info("listening on %s:%d", HOST, self._settings.port)
         how = await self._decide(await self._cause)
@@ -160,13 +165,13 @@ class Front:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._orphans.close()
         await self._workers.close()  # first: a keeper that lets go of its leader must not alarm them
         await self._keeper.close(how.end_leader)
         await self._escrow.close(release=how.release_port)
 
     # -- the leader ------------------------------------------------------------------------------
     def _leader_changed(self, info: LeaderInfo) -> None:
-        log.info("leader: %s%s", info.state, f", {info.reason}" if info.reason else "")
         self._workers.announce(info)
 
     # -- pages and admission ---------------------------------------------------------------------

@@ -158,17 +158,19 @@ class Roster:
 
 
 class Workers:
-    """The channels to the workers, and the hand-off over them."""
+    """The channels to the workers, and the hand-off over them.  ``on_lost()``: one has broken."""
 
     def __init__(
         self,
         roster: Roster,
         socket_of: Callable[[str], Path],
         leader: Callable[[], LeaderInfo],
+        on_lost: Callable[[], None],
     ) -> None:
         self._roster = roster
         self._socket_of = socket_of
         self._leader = leader
+        self._on_lost = on_lost
         self._channels = dict[str, Channel]()
         self._unsettled = {seat.name for seat in roster.seats}
         self._settled = asyncio.Event()
@@ -285,6 +287,7 @@ class Workers:
         if not self._channels:
             self._empty.set()
         log.info("%s left", name)
+        self._on_lost()
 
     def _settle(self, name: str) -> None:
         self._unsettled.discard(name)

@@ -27,6 +27,7 @@ from gateway.paths import PathError, Paths
 from gateway.secret import SecretError, ensure_secret
 from gateway.settings import SettingError, Settings
 from gateway.wire.handoff import LeaderInfo
+from gateway.wire.journal import journal_path
 
 __all__ = ["main"]
 
@@ -108,4 +109,4 @@ def _execute_again(listening: int, locked: int) -> None:
 
 
 def _journaled(paths: Paths, conn: str) -> bool:
-    return any(paths.journals.glob(f"{conn}*"))
+    return journal_path(paths, conn).exists()

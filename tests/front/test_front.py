@@ -19,6 +19,9 @@ import pytest
 from gateway.front.front import ORPHANED, RELOAD, RESTART, STOP, ending
 from gateway.paths import Paths
 from gateway.wire.control import Packet, connect
+from gateway.wire.journal import Journal, journal_path
+from gateway.wire.process import Identity
+from gateway.wire.records import Opened, Owned
 from tests.conftest import ROOT, find_free_port
 from tests.front.stand_ins import StandInEscrow, StandInWorker
 
@@ -48,13 +51,9 @@ class Home:
         return process
 
     async def start(self, *prefix: str, **environment: str) -> subprocess.Popen[bytes]:
-        process = self.spawn(*prefix, **environment)
-        await self.until(lambda: b"listening on" in self.text().rpartition(b"started ")[2])
-        return process
-
-    async def restart(self) -> subprocess.Popen[bytes]:
+        """A front that accepts."""
         before = self.text().count(b"listening on")
-        process = self.spawn()
+        process = self.spawn(*prefix, **environment)
         await self.until(lambda: self.text().count(b"listening on") > before)
         return process
 
@@ -241,7 +240,8 @@ async def stream(home: Home, stop: asyncio.Event) -> list[str]:
 async def test_killed_and_started_again_nobody_is_refused(home: Home) -> None:
     """Connections wait in the backlog; only one that the dead front had in its hands may break."""
     escrow = home.escrow()
-    home.worker(0, connections=(CONN,)), home.worker(1)
+    home.worker(0, connections=(CONN,))
+    home.worker(1)
     front = await home.start()
     await home.ready()
     await home.until(lambda: escrow.keeps == 1)
@@ -252,7 +252,7 @@ async def test_killed_and_started_again_nobody_is_refused(home: Home) -> None:
         front.kill()
         front.wait()
         await asyncio.sleep(0.05)
-        front = await home.restart()
+        front = await home.start()
         await home.until(lambda count=round_ + 2: escrow.keeps == count)
     stop.set()
     wrong = [one for part in await asyncio.gather(*streams) for one in part]
@@ -261,6 +261,22 @@ async def test_killed_and_started_again_nobody_is_refused(home: Home) -> None:
     assert not [one for one in wrong if "Refused" in one or one[0] in "45"], wrong
     resumed = await home.connect(f"Grok-Gateway-Connection: {CONN}", "Grok-Gateway-Received: 0")
     assert resumed == (200, b"worker_00"), "the roster was rebuilt from what the workers say"
+
+
+async def test_a_connection_of_a_lost_worker_goes_on_at_another_one(home: Home) -> None:
+    resume = (f"Grok-Gateway-Connection: {CONN}", "Grok-Gateway-Received: 3")
+    first = home.worker(0, connections=(CONN,))
+    home.worker(1)
+    lost = Identity(2**22 + 1, 1.0)  # above the kernel's largest pid
+    Journal.create(home.paths, Opened(CONN), Owned("worker_00", lost.pid, lost.created)).close()
+    await home.start()
+    await home.ready()
+    assert await home.connect(*resume) == (200, b"worker_00")
+    first.close()
+    await home.until(lambda: b"worker_00 left" in home.text())
+    assert await home.connect(*resume) == (200, b"worker_01")
+    journal_path(home.paths, CONN).unlink()
+    assert (await home.connect(*resume))[0] == 410
 
 
 async def test_term_while_workers_stay_is_a_restart(home: Home) -> None:
@@ -277,7 +293,7 @@ async def test_term_while_workers_stay_is_a_restart(home: Home) -> None:
     assert not home.paths.front_socket.exists()
     await asyncio.sleep(0.05)
     assert not late.done()
-    await home.restart()
+    await home.start()
     assert (await late)[0] == 200
 
 

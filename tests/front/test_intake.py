@@ -39,7 +39,7 @@ class Setting:
         self.listener = listening or listener.bind(self.port)
         self.roster = Roster(NAMES, lambda conn: False)
         self.leader = LeaderInfo("ready", generation="00000001", bridge=["grok"])
-        self.links = Workers(self.roster, self.socket_of, lambda: self.leader)
+        self.links = Workers(self.roster, self.socket_of, lambda: self.leader, lambda: None)
         gate = Gate(
             self.port,
             lambda: SECRET,
