@@ -8,6 +8,7 @@ for what is left.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,20 +22,23 @@ from tests.engines.fake import FakeEngine
 from tests.engines.grok import write_offline_config
 from tests.engines.scripted_model import ScriptedModel
 
+#: Instances that outlive a test carry no test's tag, but name the run that they belong to.
+SHARED = f"shared-{os.getpid()}"
+
 
 @pytest.fixture(scope="session")
 def shared(grok_binary: Path, model: ScriptedModel) -> Iterator[Gateway]:
     """A running instance on the real engine; tests leave it as they found it."""
     with session_folder() as folder:
         write_offline_config(folder / "grok-home", model.url)
-        yield from running(Gateway(folder, grok_binary, folder / "grok-home", GROK_GATEWAY_TEST_ID="shared"))
+        yield from running(Gateway(folder, grok_binary, folder / "grok-home", GROK_GATEWAY_TEST_ID=SHARED))
 
 
 @pytest.fixture(scope="session")
 def shared_fake() -> Iterator[Gateway]:
     """The same on the fault-injecting engine with no fault."""
     with session_folder() as folder:
-        yield from running(Gateway(folder, FakeEngine(folder).path, GROK_GATEWAY_TEST_ID="shared"))
+        yield from running(Gateway(folder, FakeEngine(folder).path, GROK_GATEWAY_TEST_ID=SHARED))
 
 
 @pytest.fixture
