@@ -159,34 +159,25 @@ def _restart(args: argparse.Namespace) -> int:
     from gateway.operate.instance import OperateError
 
     instance = _instance()
-    components = [c.name for c in instance.supervisor.components()]
-    if args.what in ("leader", "gateway"):
-        instance.follow_engine(_say)
+    components = [component.name for component in instance.supervisor.components()]
     if args.what == "leader":
-        instance.restart_leader()
-    for name in _restarted(args.what, components):
-        if name not in components:
-            workers = ", ".join(c for c in components if c.startswith("worker:"))
-            raise OperateError(f"there is no {name}; workers are {workers}")
-        instance.restart(name)
-        print(f"{name} restarted")
-    if args.what == "leader":
+        with instance.following_engine(_say):
+            instance.restart_leader()
         print("leader restarted")
+        return DONE
+    workers = [name for name in components if name.startswith("worker:")]
+    if args.what not in ("gateway", "workers", *workers):
+        raise OperateError(f"there is no {args.what}; workers are {', '.join(workers)}")
+    for name in workers if args.what == "workers" else [args.what]:
+        instance.restart(name)
+        print(f"{name} restarted", flush=True)
     return DONE
-
-
-def _restarted(what: str, components: Sequence[str]) -> list[str]:
-    """The programs to restart one after the other."""
-    if what == "leader":
-        return []
-    return [c for c in components if c.startswith("worker:")] if what == "workers" else [what]
 
 
 def _reload(args: argparse.Namespace) -> int:
     instance = _instance()
     instance.supervisor.component("gateway")  # not running: exit 3
     instance.settings()  # a bad file is refused while the front still runs with the good one
-    instance.follow_engine(_say)
     instance.reload()
     print("gateway reloaded")
     return DONE

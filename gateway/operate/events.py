@@ -1,4 +1,4 @@
-"""supervisord's event listener protocol, and the count of starts that it allows to keep.
+"""supervisord's event listener protocol, and what can be counted with it: starts and crashes.
 
 supervisord writes an event to the listener's standard input and waits for the result on its standard
 output; nothing else may ever be printed there::
@@ -18,9 +18,10 @@ import dataclasses
 import json
 from pathlib import Path
 
+from gateway.wire.limits import LIMITS, SIZES
 from gateway.wire.process import Identity
 
-__all__ = ["READY", "RESULT", "EventError", "EventReader", "StartBook", "StateEvent"]
+__all__ = ["READY", "RESULT", "CrashBook", "EventError", "EventReader", "StartBook", "StateEvent"]
 
 READY = b"READY\n"
 RESULT = b"RESULT 2\nOK"
@@ -37,6 +38,7 @@ class StateEvent:
     component: str  #: ``gateway``, ``worker:worker_00``
     state: str  #: ``STARTING``, ``RUNNING``, ``BACKOFF``, ``EXITED``, ``FATAL``, …
     before: str
+    own_error: bool = False  #: it ended itself with an error code (``exitcodes`` of supervisord.conf)
 
 
 class EventReader:
@@ -75,7 +77,12 @@ def _state_event(kind: str, payload: dict[str, str]) -> StateEvent | None:
     if not prefix:
         return None
     group, name = payload.get("groupname", ""), payload.get("processname", "")
-    return StateEvent(name if group == name else f"{group}:{name}", state, payload.get("from_state", ""))
+    return StateEvent(
+        name if group == name else f"{group}:{name}",
+        state,
+        payload.get("from_state", ""),
+        own_error=payload.get("expected") == "1",
+    )
 
 
 class StartBook:
@@ -107,3 +114,21 @@ class StartBook:
             return {str(name): int(starts) for name, starts in data["starts"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
+
+
+class CrashBook:
+    """Finds crash loops that supervisord does not see: it takes a program that fails *after* its first
+    second for a good start and starts it again at once, for ever.  Kills do not count."""
+
+    def __init__(self) -> None:
+        self._crashes: dict[str, list[float]] = {}
+
+    def looping(self, now: float, event: StateEvent) -> bool:
+        """Whether this exit is one too many within the window.  ``now``: monotonic seconds."""
+        if event.state != "EXITED" or not event.own_error:
+            return False
+        recent = [
+            then for then in self._crashes.get(event.component, []) if then > now - LIMITS.circuit_window
+        ]
+        self._crashes[event.component] = [*recent, now]
+        return len(recent) >= SIZES.start_retries

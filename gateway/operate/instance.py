@@ -107,6 +107,7 @@ class Instance:
                 Supervisor(self.paths, LIMITS.status).shutdown()
                 self._wait_shutdown(supervisord)
         left = remains.end(remains.find(self.paths))
+        remains.end_engine(self.paths)
         if not left:
             for folder in (self.paths.journals, self.paths.leases):
                 _empty(folder)
@@ -152,8 +153,13 @@ class Instance:
                 raise OperateError(f"the front does not answer: {error.strerror}") from error
         self.wait_ready(["gateway"], leader=True)
 
-    def follow_engine(self, say: Say) -> None:
-        """Start or stop the offline model as the engine wants it now (a login may have come or gone)."""
+    @contextlib.contextmanager
+    def following_engine(self, say: Say) -> Iterator[None]:
+        """Around a restart of the leader, which chooses its engine anew (a login may have come or gone):
+        the offline model starts before it when it is wanted now, and stops after it when it is not.
+
+        Raises EngineError when there is no usable engine, before a running leader is given up.
+        """
         from gateway.engine import resolve
 
         environment = self.environment()
@@ -162,8 +168,9 @@ class Instance:
         if wanted and not running:
             say("starting the offline model")
             self.supervisor.start("offline-model")
-            self.wait_ready(["offline-model"])
-        elif running and not wanted:
+            self.wait_ready(["offline-model"], leader=False)
+        yield
+        if running and not wanted:
             say("stopping the offline model")
             self.supervisor.stop("offline-model")
 

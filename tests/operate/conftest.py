@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -29,11 +28,14 @@ class Stage:
     """One instance and what tests do with it."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         python = folder / "python"
-        # What supervisord.conf calls Python.
+        # What supervisord.conf calls Python.  A component that is to fail does so within milliseconds.
         python.write_text(
             "#!/bin/sh\n"
             f'case "$2" in gateway.operate.watchdog) program={WATCHDOG};; *) program={STAND_IN};; esac\n'
+            f"for name; do :; done; ailment={folder}/$name.fails\n"
+            'if [ -f "$ailment" ]; then . "$ailment"; exit 1; fi\n'
             f'exec {sys.executable} "$program" "$@"\n'
         )
         python.chmod(0o755)
@@ -57,9 +59,12 @@ class Stage:
         self.instance.start(self.settings, self.environment, print)
         return self
 
-    def misbehave(self, **knobs: object) -> None:
-        """Knobs of the stand-ins that start from now on."""
-        (self.paths.run / "knobs.json").write_text(json.dumps(knobs))
+    def break_(self, name: str, words: str, after: float = 0) -> None:
+        """From its next start on, a component (last word of its command) fails after some seconds."""
+        (self.folder / f"{name}.fails").write_text(f"sleep {after}\necho '{words}'\n")
+
+    def repair(self, name: str) -> None:
+        (self.folder / f"{name}.fails").unlink()
 
     def component(self, name: str) -> Component:
         return self.supervisor.component(name)

@@ -1,4 +1,4 @@
-"""The real watchdog with short limits: what it does in half a minute it does here in a second."""
+"""The real watchdog with short limits: what it does in half a minute it does here in a few seconds."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 from gateway.wire.limits import LIMITS
 
 for row, seconds in {
-    "probe_interval": 0.3,
-    "probe_timeout": 0.3,
-    "worker_hang": 0.9,
-    "fatal_rest": 1.0,
+    "probe_interval": 1.0,
+    "probe_timeout": 1.0,
+    "worker_hang": 4.0,
+    "fatal_rest": 3.0,
     "supervisor_gone": 2.0,
     "terminate": 1.0,
 }.items():

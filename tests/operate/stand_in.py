@@ -1,15 +1,12 @@
 """A component that only does what supervision sees: ``stand_in.py -m gateway.front`` and so on.
 
 It answers ``ping`` and ``status`` on its control socket, ends when its supervisord dies and, as the
-front, has a "leader": a process in a session of its own that outlives a restart.  ``<run>/knobs.json``
-asks for misbehaviour: ``{"gateway": {"die": "words on the log"}}``.
+front, has a "leader": a process in a session of its own that outlives a restart.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -90,10 +87,6 @@ def main() -> None:
     paths = Paths.from_environment()
     module = sys.argv[sys.argv.index("-m") + 1]
     name = {"gateway.front": "gateway", "workers": sys.argv[-1]}.get(module, module)
-    with contextlib.suppress(FileNotFoundError):
-        knobs = json.loads((paths.run / "knobs.json").read_text()).get(name, {})
-        if "die" in knobs:
-            sys.exit(knobs["die"])
     asyncio.run(StandIn(paths, name).run())
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.operate.events import EventError, EventReader, StartBook, StateEvent
+from gateway.operate.events import CrashBook, EventError, EventReader, StartBook, StateEvent
 from gateway.wire.process import Identity
 
 OWNER = Identity(7, 1.5)
@@ -33,6 +34,13 @@ EVENTS = [
         ),
         StateEvent("worker:worker_01", "EXITED", "RUNNING"),
     ),
+    (
+        wire(
+            "PROCESS_STATE_EXITED",
+            "processname:gateway groupname:gateway from_state:RUNNING expected:1 pid:9",
+        ),
+        StateEvent("gateway", "EXITED", "RUNNING", own_error=True),
+    ),
     (wire("TICK_5", "when:17"), None),
 ]
 
@@ -54,6 +62,27 @@ def test_pieces_of_any_size(events: list[tuple[bytes, StateEvent | None]], size:
 def test_not_the_protocol(data: bytes) -> None:
     with pytest.raises(EventError):
         EventReader().feed(data)
+
+
+def crash(component: str = "gateway", **changes: Any) -> StateEvent:
+    return StateEvent(component, "EXITED", "RUNNING", **({"own_error": True} | changes))
+
+
+#: ([(seconds, event)], which of them is one too many)
+LOOPS = [
+    ([(n, crash()) for n in range(6)], [False, False, False, True, True, True]),
+    ([(n, crash(own_error=False)) for n in range(6)], [False] * 6),  # killed
+    ([(n * 30, crash()) for n in range(6)], [False] * 6),  # seldom enough
+    ([(n, crash(str(n))) for n in range(6)], [False] * 6),  # different programs
+    ([(n, StateEvent("gateway", "BACKOFF", "STARTING")) for n in range(6)], [False] * 6),  # supervisord's
+    ([(0, crash()), (1, crash()), (2, crash()), (70, crash()), (71, crash())], [False] * 5),
+]
+
+
+@pytest.mark.parametrize(("events", "verdicts"), LOOPS)
+def test_crash_loops(events: list[tuple[float, StateEvent]], verdicts: list[bool]) -> None:
+    book = CrashBook()
+    assert [book.looping(now, event) for now, event in events] == verdicts
 
 
 def starting(component: str) -> StateEvent:

@@ -88,17 +88,41 @@ def test_status_names_the_hung_one(running: Stage) -> None:
 
 
 def test_a_crash_loop_ends_in_fatal_and_is_tried_again(running: Stage) -> None:
-    running.misbehave(worker_01={"die": "no such wire"})
+    running.break_("worker_01", "no such wire")
     running.identity("worker:worker_01").signal(signal.SIGKILL)
     running.until(lambda: running.component("worker:worker_01").state == "FATAL")
     assert running.entry("worker:worker_01")["reason"] == "no such wire"
-    running.misbehave()
+    running.repair("worker_01")
     running.until(lambda: running.component("worker:worker_01").state == "RUNNING")
     assert "next try" in running.paths.log("watchdog").read_text()
 
 
+def test_a_loop_of_late_errors_gets_a_rest_and_is_tried_again(running: Stage) -> None:
+    """Each start is a good one for supervisord: it lasts longer than startsecs."""
+    running.break_("worker_01", "no such wire", after=2)
+    running.identity("worker:worker_01").signal(signal.SIGKILL)
+    running.until(lambda: running.component("worker:worker_01").state == "STOPPED", 30)
+    assert running.entry("worker:worker_01")["reason"] == "no such wire"
+    running.repair("worker_01")
+    running.until(lambda: running.component("worker:worker_01").state == "RUNNING")
+    assert "again and again" in running.paths.log("watchdog").read_text()
+
+
+def test_nobody_waits_for_a_front_that_does_not_start(running: Stage) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        ask(running.paths.watchdog_socket, Packet("keep", {"port": port}, fds=(listener.fileno(),)))
+    running.break_("gateway.front", "no such port")
+    running.identity("gateway").signal(signal.SIGKILL)
+    running.until(lambda: running.component("gateway").state == "FATAL")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
 def test_up_that_fails_says_why_and_leaves_nothing(stage: Stage) -> None:
-    stage.misbehave(gateway={"die": "port 4711 is taken"})
+    stage.break_("gateway.front", "port 4711 is taken")
     with pytest.raises(OperateError, match="gateway does not stay up: port 4711 is taken"):
         stage.start()
     assert remains.find(stage.paths) == []
