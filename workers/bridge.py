@@ -81,7 +81,7 @@ class Bridge:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._lines = LineSplitter()
-        self._stderr_lines = LineSplitter(SIZES.stderr_tail)
+        self._stderr_lines = LineSplitter(SIZES.read)
         self._tail = ""
         self._stage: Stage = "start"
         self._reason = ""
