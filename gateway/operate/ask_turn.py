@@ -260,11 +260,11 @@ def _error_text(error: Any) -> str:
     if not isinstance(error, dict):
         return "an error without a text"
     data = error.get("data")
-    if isinstance(data, dict):
-        data = data.get("message") or data.get("reason")
-    message = str(error.get("message"))
-    detail = f": {data}" if isinstance(data, str) and data not in message else ""
-    return one_line(f"{message}{detail}", 500)
+    fields = data if isinstance(data, dict) else {"message": data}
+    message, detail = str(error.get("message")), fields.get("message")
+    if isinstance(detail, str) and detail not in message:
+        message = f"{message}: {detail}"
+    return one_line(f"{message}; try again" if fields.get("retryable") else message, 500)
 
 
 def _footer(hello: Message, result: Message, seconds: float) -> str:

@@ -100,15 +100,23 @@ async def test_not_running(short_tmp: Path) -> None:
     assert b"grok-gateway up" in err
 
 
-async def test_error_of_the_prompt_is_told(short_tmp: Path) -> None:
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"message": "model said 401"}, "session/prompt: Internal error: model said 401\n"),
+        ("in plain words", "session/prompt: Internal error: in plain words\n"),
+        ({"reason": "leader_lost", "retryable": True}, "session/prompt: Internal error; try again\n"),
+        (None, "session/prompt: Internal error\n"),
+    ],
+)
+async def test_error_of_the_prompt_is_told(short_tmp: Path, data: Any, told: str) -> None:
     async def failing(gateway: FakeGateway, message: Message) -> None:
-        data = {"message": "model said 401", "http_status": 401}
         error = {"code": -32603, "message": "Internal error", "data": data}
         await gateway.send({"id": message["id"], "error": error})
 
     code, out, err, _ = await run(short_tmp, failing, "x")
     assert (code, out) == (1, "")
-    assert "session/prompt: Internal error: model said 401" in err
+    assert err.endswith(told)
 
 
 async def test_without_a_terminal_everything_is_refused_and_said(short_tmp: Path) -> None:
