@@ -64,8 +64,9 @@ def _print(figures: Sequence[Figure]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("figure", "measured", "at most", "", "detail"):
-        table.add_column(column)
+    for column in ("figure", "measured", "at most", ""):
+        table.add_column(column, no_wrap=True)
+    table.add_column("detail")
     for f in figures:
         mark = "[green]ok[/]" if f.good else "[red]above[/]"
         table.add_row(f.name, f"{f.value:.3g} {f.unit}", f"{f.limit:g} {f.unit}", mark, f.detail)

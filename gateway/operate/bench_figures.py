@@ -169,10 +169,9 @@ async def _front_killed(instance: Instance, rounds: int) -> list[Figure]:
         async with _sessions(instance.client, CLIENTS, instance.work) as opened:
             os.kill(await _until(lambda: _ready_front(instance)), signal.SIGKILL)
             await asyncio.gather(*(knock(n) for n in range(KNOCKS)))
-            answers = await asyncio.gather(
-                *(agent.prompt(session, "count to 1") for agent, session in opened), return_exceptions=True
-            )
-            lost += sum(isinstance(answer, BaseException) for answer in answers)
+            alive = [(agent, session) for agent, session in opened if not agent.gone.is_set()]
+            await asyncio.gather(*(agent.prompt(session, "count to 1") for agent, session in alive))
+            lost += len(opened) - len(alive)
     # Those that came while it was away; the others are answered at once.
     waited = [w for w in waits if w > KNOCK_PAUSE] or waits
     return [
