@@ -231,8 +231,7 @@ class Turn:
 
 def ending(result: Message, refused: str | None) -> str | None:
     """None for a turn that ended by itself, else why it did not (``refused``: what was not allowed)."""
-    meta = result.get("_meta")
-    category = meta.get("cancellationCategory") if isinstance(meta, dict) else None
+    category = _table(result, "_meta").get("cancellationCategory")
     match result.get("stopReason"):
         case "end_turn":
             return None
@@ -248,8 +247,7 @@ def ending(result: Message, refused: str | None) -> str | None:
 
 
 def _check_model(model: str, opened: Message) -> None:
-    models = opened.get("models")
-    listed = models.get("availableModels") if isinstance(models, dict) else None
+    listed = _table(opened, "models").get("availableModels")
     names = [str(m.get("modelId")) for m in listed or () if isinstance(m, dict)]
     if names and model not in names:
         raise TurnError(f"--model {model}: the engine offers {', '.join(names)}")
@@ -269,13 +267,18 @@ def _error_text(error: Any) -> str:
 
 def _footer(hello: Message, result: Message, seconds: float) -> str:
     """Who answered, at what cost."""
-    meta = hello.get("_meta")
-    version = meta.get("agentVersion") if isinstance(meta, dict) else None
+    version = _table(hello, "_meta").get("agentVersion")
     told = [f"grok {version}" if version else "engine"]
-    meta = result.get("_meta")
-    if isinstance(meta, dict):
-        usage = meta.get("usage") if isinstance(meta.get("usage"), dict) else {}
-        told += [f"model {meta['modelId']}"] if meta.get("modelId") else []
-        if usage.get("totalTokens"):
-            told.append(f"{usage.get('inputTokens')} tokens in, {usage.get('outputTokens')} out")
+    meta = _table(result, "_meta")
+    if model := meta.get("modelId"):
+        told.append(f"model {model}")
+    usage = _table(meta, "usage")
+    if usage.get("totalTokens"):
+        told.append(f"{usage.get('inputTokens')} tokens in, {usage.get('outputTokens')} out")
     return one_line(" · ".join([*told, f"{seconds:.1f} s"]))
+
+
+def _table(message: Message, key: str) -> Message:
+    """An object within a message; an empty one where there is none."""
+    value = message.get(key)
+    return value if isinstance(value, dict) else {}
