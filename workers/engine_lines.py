@@ -16,8 +16,9 @@ from gateway.wire.acp import ErrorCode
 from gateway.wire.jsonrpc import EngineLine
 from gateway.wire.limits import SIZES
 from gateway.wire.ndjson import Overlong
+from gateway.wire.questions import gate_kind
 from gateway.wire.records import GateClosed, GateOpened
-from workers.gates import Gate, Settled, gate_kind
+from workers.gates import Gate, Settled
 from workers.ledger import Ledger
 from workers.link import Link, Loss
 from workers.recovery import ended

@@ -10,60 +10,16 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import enum
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from gateway.wire.jsonrpc import METHOD_NOT_FOUND, Message, dump, error_bytes, replace_id, result_bytes
+from gateway.wire.jsonrpc import Message, replace_id
 from gateway.wire.limits import SIZES
+from gateway.wire.questions import GateKind, closed_answer
 
-__all__ = ["Gate", "GateKind", "Gates", "Settled", "closed_result", "gate_kind"]
-
-
-class GateKind(enum.Enum):
-    PRE_HOOK = "pre_hook"  #: lets a tool run
-    HOOK = "hook"  #: any other hook: its answer only adds to what has happened
-    PERMISSION = "permission"
-    QUESTION = "question"
-    PLAN = "plan"
-    OTHER = "other"  #: a request that we know nothing about: the client's to answer
-
+__all__ = ["Gate", "Gates", "Settled"]
 
 _ASKING = frozenset({GateKind.PERMISSION, GateKind.QUESTION, GateKind.PLAN})
-
-_METHODS = {
-    "_x.ai/hooks/run": GateKind.HOOK,
-    "session/request_permission": GateKind.PERMISSION,
-    "_x.ai/ask_user_question": GateKind.QUESTION,
-    "_x.ai/exit_plan_mode": GateKind.PLAN,
-}
-
-
-def gate_kind(method: str, params: Mapping[str, Any]) -> GateKind:
-    """What kind of gate a reverse request opens."""
-    kind = _METHODS.get(method, GateKind.OTHER)
-    if kind is GateKind.HOOK and str(params.get("hookEventName")).replace("_", "").lower() == "pretooluse":
-        return GateKind.PRE_HOOK
-    return kind
-
-
-def closed_result(kind: GateKind, params: Mapping[str, Any], why: str, *, cancelled: bool = False) -> Any:
-    """The result that allows nothing (not of OTHER).  ``cancelled``: the turn is being cancelled anyway.
-
-    A permission is rejected once, never for good: what the person would have said is not known.
-    """
-    if kind is GateKind.PRE_HOOK:
-        return {"decision": "deny", "reason": f"Denied by the gateway: {why}."}
-    if kind is GateKind.HOOK:
-        return {"decision": "continue"}
-    if kind is GateKind.PERMISSION and not cancelled:
-        options = params.get("options")
-        for option in options if isinstance(options, list) else ():
-            if isinstance(option, dict) and option.get("kind") == "reject_once":
-                return {"outcome": {"outcome": "selected", "optionId": option.get("optionId")}}
-    if kind is GateKind.PERMISSION:
-        return {"outcome": {"outcome": "cancelled"}}
-    return {"outcome": "cancelled"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -89,11 +45,7 @@ class Gate:
 
     def closed(self, why: str, *, cancelled: bool = False) -> bytes:
         """The engine's line that settles it without the client."""
-        if self.kind is GateKind.OTHER:
-            return error_bytes(self.id_raw, METHOD_NOT_FOUND, f"Method not found: {why}")
-        return result_bytes(
-            self.id_raw, dump(closed_result(self.kind, self.params, why, cancelled=cancelled))
-        )
+        return closed_answer(self.id_raw, self.kind, self.params, why, cancelled=cancelled)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.wire.jsonrpc import parse_client
-from workers.gates import Gate, GateKind, Gates, Settled, gate_kind
+from gateway.wire.questions import GateKind, gate_kind
+from workers.gates import Gate, Gates, Settled
 
 OPTIONS = [
     {"optionId": "always-allow", "kind": "allow_always"},

@@ -1,8 +1,8 @@
 """The audit log: who answered each gate, what, after how long and why.
 
-JSON lines in ``Paths.audit_log``, 0600, written by all workers at once: one ``write`` with O_APPEND a
-record, so lines never mix.  Above ``SIZES.log`` the file becomes ``audit.jsonl.1`` and so on, under a lock;
-a worker that finds its open file renamed opens the new one.
+JSON lines in ``Paths.audit_log``, 0600, written by all workers and the front at once: one ``write`` with
+O_APPEND a record, so lines never mix.  Above ``SIZES.log`` the file becomes ``audit.jsonl.1`` and so on,
+under a lock; a process that finds its open file renamed opens the new one.
 
 No prompt, no tool input and no text of a client or a model gets in: the fields are names and words of
 the gateway.

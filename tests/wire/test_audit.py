@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.wire import filelock
+from gateway.wire import audit, filelock
+from gateway.wire.audit import AuditLog, Decision
 from gateway.wire.limits import SIZES, Limits, Sizes
-from workers import audit
-from workers.audit import AuditLog, Decision
 
 ALLOWED = Decision("c" * 32, "s-1", "pre_tool_use", "run_terminal_command", "call_1", "client", "allow", 12)
 
