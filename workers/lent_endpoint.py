@@ -80,14 +80,19 @@ async def _read(
             request = event
             if request.method != b"POST":
                 raise _Refused(405, "POST only", allow="POST")
+            _check_size(int(dict(request.headers).get(b"content-length", 0)))
         elif isinstance(event, h11.Data):
             body += event.data
-            if len(body) > SIZES.lent_body:
-                raise _Refused(413, f"the body has more than {SIZES.lent_body} bytes")
+            _check_size(len(body))
         elif isinstance(event, h11.EndOfMessage) and request is not None:
             return request, bytes(body)
         else:
             raise ConnectionError("closed before the request was complete")
+
+
+def _check_size(size: int) -> None:
+    if size > SIZES.lent_body:
+        raise _Refused(413, f"the body has more than {SIZES.lent_body} bytes")
 
 
 def _continue() -> h11.InformationalResponse:
