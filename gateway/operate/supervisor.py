@@ -241,7 +241,7 @@ def launch(paths: Paths, environment: Mapping[str, str]) -> Identity:
     with those words.
     """
     said = paths.log("supervisord-start")
-    with said.open("wb") as output:
+    with open(said, "wb", opener=_private) as output:
         process = subprocess.Popen(
             command(silent=True),
             env=dict(environment),
@@ -266,6 +266,10 @@ def launch(paths: Paths, environment: Mapping[str, str]) -> Identity:
     process.kill()
     process.wait()
     raise SupervisorError(f"supervisord did not answer within {LIMITS.ready:g} s; see {said}")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def log_tail(file: Path) -> str:
