@@ -64,9 +64,9 @@ def main(args: argparse.Namespace) -> int:
 
 def _print(findings: list[Finding]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table.grid(padding=(0, 2))
+    table = Table.grid("", "", Column(overflow="fold"), padding=(0, 2))
     colours = {"ok": "green", "warn": "yellow", "fail": "red"}
     for one in findings:
         colour = colours[one.result]
