@@ -73,7 +73,7 @@ def main(make_keeper: MakeKeeper) -> int:
         locked = lock(paths.front_lock) if locked is None else _kept(locked)
         ensure_secret(paths.secret)
         sock = listen(paths, settings.port, inherited)
-    except (PathError, SettingError, SecretError, SecondFrontError, PortError) as error:
+    except (PathError, SettingError, SecretError, SecondFrontError, PortError, OSError) as error:
         log.error("%s", error)
         return 1
     how = uvloop.run(_serve(paths, settings, sock, make_keeper))

@@ -77,12 +77,15 @@ def metrics(status: Mapping[str, Any], workers: Mapping[str, Mapping[str, Any]])
             yield CounterMetricFamily(
                 "grok_gateway_leader_starts", "Leader processes started.", leader.get("starts", 0)
             )
-            arrivals = CounterMetricFamily(
-                "grok_gateway_arrivals", "Connections by what became of them.", labels=["outcome"]
+            counters = dict(status["counters"])
+            accepted = counters.pop("accepted", 0)
+            yield CounterMetricFamily("grok_gateway_accepted", "Connections accepted.", accepted)
+            settled = CounterMetricFamily(
+                "grok_gateway_settled", "Connections by what became of them.", labels=["outcome"]
             )
-            for outcome, count in status["counters"].items():
-                arrivals.add_metric([outcome], count)
-            yield arrivals
+            for outcome, count in counters.items():
+                settled.add_metric([outcome], count)
+            yield settled
             ready = GaugeMetricFamily(
                 "grok_gateway_worker_ready", "1 while the worker takes connections.", labels=["worker"]
             )

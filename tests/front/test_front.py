@@ -179,7 +179,7 @@ async def test_start_and_what_it_says(home: Home) -> None:
     lines = body.decode().splitlines()
     assert "grok_gateway_leader_ready 1.0" in lines
     assert 'grok_gateway_worker_ready{worker="worker_01"} 0.0' in lines
-    assert 'grok_gateway_arrivals_total{outcome="handed_ws"} 1.0' in lines
+    assert 'grok_gateway_settled_total{outcome="handed_ws"} 1.0' in lines
     assert 'grok_gateway_worker_events_total{event="frames",worker="worker_00"} 3.0' in lines
 
     answer = await home.ask("nonsense")
