@@ -110,7 +110,7 @@ class Writer:
     """Writes to a descriptor of somebody else, queueing what the kernel does not take.
 
     What is written while a `Reader` delivers goes out in one system call afterwards, anything else at
-    once.  Above ``SIZES.write_high`` bytes that the kernel refuses ``on_pause`` is called, and
+    once.  Above ``SIZES.write_high`` waiting bytes ``on_pause`` is called, and
     ``on_resume`` once a quarter of that is left.  ``on_blocked`` is called when the kernel begins to
     refuse bytes: the time to start a clock.  ``on_error(error)`` comes once; nothing is written then.
 
@@ -147,10 +147,8 @@ class Writer:
         self._queue.extend(buffers)
         for buffer in buffers:
             self.size += len(buffer)
-        if self.blocked:
-            self._press()
-        else:
-            self._wake()
+        self._wake()
+        self._press()
 
     def urgent(self, frame: bytes) -> None:
         """Send a small frame in front of all that is queued; too many waiting: the oldest is dropped."""
@@ -225,7 +223,7 @@ class Writer:
 
     def _press(self) -> None:
         """Tell the source to pause or to go on."""
-        if self.blocked and not self._paused and self.size > SIZES.write_high:
+        if not self._paused and self.size > SIZES.write_high:
             self._paused = True
             self._on_pause()
         elif self._paused and self.size <= SIZES.write_high // 4:

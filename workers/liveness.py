@@ -47,10 +47,11 @@ class Liveness:
         """Reading is paused, or of no interest any more."""
         self._keepalive = False
 
-    def heard(self, now: float) -> None:
-        """A byte arrived."""
+    def heard(self, now: float) -> bool:
+        """A byte arrived; whether a ping was waiting for one (`next_check` may be earlier then)."""
         self._heard = now
-        self._pinged = None
+        waiting, self._pinged = self._pinged is not None, None
+        return waiting
 
     def pinged(self, now: float) -> None:
         """A ping was sent."""

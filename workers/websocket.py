@@ -185,7 +185,8 @@ class WebSocket:
     # -- incoming ------------------------------------------------------------------------------
 
     def _data(self, data: bytes) -> None:
-        self._liveness.heard(self._loop.time())
+        if self._liveness.heard(self._loop.time()):
+            self._arm()
         self._protocol.receive_data(data)
         for event in self._protocol.events_received():
             if isinstance(event, Frame):
@@ -254,10 +255,11 @@ class WebSocket:
         if self._opened and not self._closing and self._protocol.state is not State.OPEN:
             self._writer.clear()  # the peer's close or an error: no message may follow our frame
             self._begin_closing()
-        if self.request is None and data == [SEND_EOF]:
-            # The library gives up in silence on a request that it cannot read.
-            self._gave_up = "handshake refused: 400"
-            data.insert(0, self._protocol.reject(400, "This is not a valid HTTP request.\n").serialize())
+        if self.request is None:
+            if data == [SEND_EOF]:  # the library gives up in silence on what it cannot read
+                data.insert(0, self._protocol.reject(400, "This is not a valid HTTP request.\n").serialize())
+            status_line, _, _ = data[0].partition(b"\r\n")
+            self._gave_up = f"handshake refused: {status_line.decode()}"
         for part in data:
             if part:
                 self._writer.urgent(part)
