@@ -12,9 +12,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-BUILD = [
-    line for line in (ROOT / "requirements/build.in").read_text().splitlines() if line[:1] not in ("#", "")
-]
+BUILD_FILE = ROOT / "requirements/build.in"
+BUILD = [line for line in BUILD_FILE.read_text().splitlines() if line[:1] not in ("#", "")]
 RUN = [*PROJECT["dependencies"], *BUILD]
 TEST = [*RUN, *PROJECT["optional-dependencies"]["test"]]
 
