@@ -106,8 +106,7 @@ class Instance:
             with contextlib.suppress(SupervisorError):
                 Supervisor(self.paths, LIMITS.status).shutdown()
                 self._wait_shutdown(supervisord)
-        left = remains.end(remains.find(self.paths))
-        remains.end_engine(self.paths)
+        left = remains.end(remains.find(self.paths)) + remains.end_engine(self.paths)
         if not left:
             for folder in (self.paths.journals, self.paths.leases):
                 _empty(folder)

@@ -104,12 +104,12 @@ def end(remains: Iterable[Remain], patience: float = LIMITS.terminate) -> list[R
     return [one for one in remains if one.identity in left]
 
 
-def end_engine(paths: Paths) -> list[Identity]:
+def end_engine(paths: Paths) -> list[Remain]:
     """End what shows no argument of ours: a leader that a bridge started, and what the commands of an
     ended leader left in sessions of their own.  What is left is returned."""
     from gateway.front.leader_process import end_leaders  # psutil: 50 ms that most commands do not need
 
-    return list(end_leaders(paths.leader_socket))
+    return [Remain("engine", one) for one in end_leaders(paths.leader_socket)]
 
 
 def _descendants(identity: Identity) -> list[Identity]:

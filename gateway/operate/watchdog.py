@@ -121,7 +121,7 @@ class Watchdog:
             log.warning("still there, ended now: %s", ", ".join(map(str, ours)))
         left = remains.end(one for one in ours if one.name not in remains.ENGINE)
         left += remains.end(one for one in ours if one.name in remains.ENGINE)
-        remains.end_engine(self._paths)
+        left += remains.end_engine(self._paths)
         if left:
             log.error("could not be ended: %s", ", ".join(map(str, left)))
 
