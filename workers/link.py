@@ -120,6 +120,8 @@ class Link:
             await self._owner.attach_sessions(cause)
             if not self._loss.done():
                 self.up = True
+                if self._paused and self._bridge is not None:
+                    self._bridge.pause_reading()
                 self._owner.link_up()
         except CallError as error:
             self._lose(Loss("bridge", str(error)))
@@ -139,8 +141,6 @@ class Link:
         )
         bridge.start(info, self._line, self._exited)
         self.pid = bridge.pid
-        if self._paused:
-            bridge.pause_reading()
         result = await self.call("initialize", acp.INITIALIZE, self._limits.bridge_start)
         self.initialize_result = dump(result)
         bridge.unlink_binary()
@@ -188,9 +188,9 @@ class Link:
             del self._calls[key]
 
     def pause_reading(self) -> None:
-        """The client takes no more for now."""
+        """The client takes no more for now.  A bridge that is being made ready is read all the same."""
         self._paused = True
-        if self._bridge is not None:
+        if self._bridge is not None and self.up:
             self._bridge.pause_reading()
 
     def resume_reading(self) -> None:
