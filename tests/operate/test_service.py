@@ -104,3 +104,20 @@ def test_without_a_user_manager_it_says_so(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(service.ServiceError, match="Failed to connect to bus"):
         service._require_systemd()
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "advice"),
+    [("Linger=yes", "yes", "at boot"), ("Linger=no", "no", "loginctl enable-linger"),
+     ("Failed to connect", "unknown", "loginctl enable-linger")],
+)  # fmt: skip
+def test_linger_is_reported_not_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, state: str, advice: str
+) -> None:
+    loginctl = tmp_path / "loginctl"
+    loginctl.write_text(f"#!/bin/sh\necho \"$1\" >> {tmp_path}/calls\necho '{answer}'\n")
+    loginctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert service.lingering() == state
+    assert advice in service._linger_advice(service.lingering())
+    assert set((tmp_path / "calls").read_text().split()) == {"show-user"}

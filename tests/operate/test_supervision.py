@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import stat
+import sys
 
 import pytest
 
@@ -15,6 +16,7 @@ from gateway.operate.instance import OperateError
 from gateway.operate.status import healthy
 from gateway.operate.supervisor import NotRunningError
 from gateway.wire.control import Packet, ask
+from gateway.wire.limits import SIZES
 from gateway.wire.process import Identity
 from tests.operate.conftest import Stage
 
@@ -261,3 +263,23 @@ def test_identity_of_a_stopped_supervisord(running: Stage) -> None:
         assert running.supervisor.identity() == supervisord == Identity.of(supervisord.pid)
     finally:
         supervisord.signal(signal.SIGCONT)
+
+
+def test_logs_are_bounded_and_lose_no_line_at_rotation(stage: Stage) -> None:
+    """Both workers write more than one file holds; each line arrives whole, in its own log."""
+    size, lines = 1000, 12_000
+    for name in ("worker_00", "worker_01"):
+        program = f'for n in range({lines}): print(f"{name} {{n}} ".ljust({size - 1}, "."))'
+        (stage.folder / f"{name}.fails").write_text(f"{sys.executable} -c '{program}'\nrm \"$ailment\"\n")
+    stage.start()  # each worker writes and ends once before it stays
+    for name in ("worker_00", "worker_01"):
+        log = stage.paths.log(name)
+        older = log.with_name(log.name + ".1")
+        assert (
+            max(log.stat().st_size, older.stat().st_size) <= SIZES.log + SIZES.read
+        )  # supervisord looks after each read
+        text = older.read_text() + log.read_text()
+        assert [line.split(" ", 2)[:2] for line in text.splitlines()] == [
+            [name, str(n)] for n in range(lines)
+        ]
+        assert {len(line) for line in text.splitlines()} == {size - 1}
