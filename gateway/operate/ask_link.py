@@ -44,8 +44,10 @@ def close_text(code: int, reason: str) -> str:
     """Why the gateway closed, for people."""
     told = {
         1001: "the gateway was stopped",
+        1006: "the connection broke",
         1009: "a message was too large",
         1011: "the gateway met an error",
+        1012: "the worker was restarted",
         1013: "the gateway is too busy; try again",
     }.get(code, f"the gateway closed the connection ({code})")
     return f"{told}: {reason}" if reason else told

@@ -210,7 +210,8 @@ def test_resumable(code: int, again: bool) -> None:
 
 
 def test_texts_never_end_in_the_middle() -> None:
-    assert close_text(1012, "") == "the gateway closed the connection (1012)"
+    assert close_text(1012, "") == "the worker was restarted"
+    assert close_text(4001, "") == "the gateway closed the connection (4001)"
     assert refusal_text(418, "") == "the gateway refused the connection: 418"
 
 
