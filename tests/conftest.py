@@ -33,13 +33,11 @@ GRACE = 3.0
 def pytest_configure(config: pytest.Config) -> None:
     # Inherited from xdist's controller, a tag would blame one worker for the processes of another.
     os.environ[MARKER] = f"{os.getpid()}-{secrets.token_hex(4)}"
-    for name in [n for n in os.environ if n.startswith("GROK_GATEWAY_") and n not in _KEPT]:
-        del os.environ[name]  # a developer's own instance must not leak into the tests
+    for name in [n for n in os.environ if n.startswith("GROK_GATEWAY_")]:
+        if not name.startswith("GROK_GATEWAY_TEST_"):
+            del os.environ[name]  # a developer's own instance must not leak into the tests
     for name in ("XAI_API_KEY", "GROK_CODE_XAI_API_KEY", "GROK_HOME", "PI_GROK_BINARY"):
         os.environ.pop(name, None)
-
-
-_KEPT = {MARKER, "GROK_GATEWAY_TEST_GROK"}
 
 
 @pytest.fixture(scope="session")
