@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp
 
 from gateway.paths import Paths
-from tests.conftest import find_free_port
+from tests.conftest import ROOT, find_free_port
 from tests.e2e.client import Client, Policy, allow_everything
 from tests.engines.grok import write_offline_config
 from tests.engines.processes import carriers, describe, parent, state
@@ -69,6 +69,7 @@ class Gateway:
         inherited = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "GROK_GATEWAY_TEST_ID")}
         self.environment = {
             **inherited,
+            "PYTHONPATH": str(ROOT),  # the checkout under test, whatever is installed
             "HOME": str(folder / "home"),
             "GROK_GATEWAY_HOME": str(folder / "gw"),
             "GROK_GATEWAY_PORT": str(self.port),

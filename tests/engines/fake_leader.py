@@ -107,7 +107,8 @@ class _Client:
                     session.subscribers.remove(self)
 
     def send(self, message):
-        self.out.put(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        # Spelled like grok's lines: no spaces, jsonrpc first.
+        self.out.put(json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode() + b"\n")
 
     def _write(self):
         try:
