@@ -22,6 +22,7 @@ from typing import Any
 from gateway.operate.ask_link import Link, LinkError
 from gateway.operate.ask_terminal import Terminal
 from gateway.operate.ask_turn import Turn, TurnError
+from gateway.operate.supervisor import Supervisor
 from gateway.paths import PathError, Paths
 from gateway.secret import read_secret
 from gateway.wire.control import ControlError, Packet
@@ -52,11 +53,11 @@ def main(args: argparse.Namespace) -> int:
         paths = Paths.from_environment()
     except PathError as error:
         return _say(str(error), FAILED)
-    status = front_status(paths)
-    if status is None:
-        return _say("not running; start it with `grok-gateway up`", NOT_RUNNING)
-    link = Link(status["endpoint"], lambda: read_secret(paths.secret))
     try:
+        status = front_status(paths)
+        if status is None:
+            return _say("not running; start it with `grok-gateway up`", NOT_RUNNING)
+        link = Link(status["endpoint"], lambda: read_secret(paths.secret))
         return asyncio.run(_run(link, text, folder, args.model))
     except (LinkError, TurnError) as error:
         return _say(str(error), FAILED)
@@ -68,7 +69,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def front_status(paths: Paths) -> Mapping[str, Any] | None:
-    """The front's status, None when this instance does not run.
+    """The front's status, None when this instance does not run.  Raises LinkError when the front is silent.
 
     Asked at the private socket before anything is sent to the port: while the gateway is down,
     somebody else may listen there, and would be handed the secret.
@@ -77,10 +78,12 @@ def front_status(paths: Paths) -> Mapping[str, Any] | None:
     while True:
         try:
             return ask_control(paths.front_socket, Packet("status")).fields
-        except ControlError:
+        except ControlError as error:
             # A front that is being restarted is back in a second, as long as its supervisor lives.
-            if not paths.supervisor_socket.is_socket() or time.monotonic() > deadline:
+            if Supervisor(paths).identity() is None:
                 return None
+            if time.monotonic() > deadline:
+                raise LinkError(f"the front does not answer ({error}); see `grok-gateway status`") from None
         time.sleep(LIMITS.reconnect)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import pty
 import signal
+import socket
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -92,8 +93,12 @@ async def test_usage(short_tmp: Path, arguments: list[str], word: str) -> None:
     assert gateway.heads == []
 
 
-async def test_not_running(short_tmp: Path) -> None:
+@pytest.mark.parametrize("left", [False, True], ids=["never", "killed"])
+async def test_not_running(short_tmp: Path, left: bool) -> None:
     gateway = FakeGateway(short_tmp / "gg", plain_turn)
+    if left:  # a supervisord that was killed leaves its socket
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.bind(str(gateway.paths.supervisor_socket))
     process = await ask_command(gateway, "x", stdin=PIPE, stdout=PIPE, stderr=PIPE)
     _, err = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode == 3
