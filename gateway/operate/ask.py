@@ -23,6 +23,7 @@ from gateway.operate.ask_link import Link, LinkError
 from gateway.operate.ask_terminal import Terminal
 from gateway.operate.ask_turn import Turn, TurnError
 from gateway.operate.supervisor import Supervisor
+from gateway.operate.turn_view import Piece
 from gateway.paths import PathError, Paths
 from gateway.secret import read_secret
 from gateway.wire.control import ControlError, Packet
@@ -58,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
         if status is None:
             return _say("not running; start it with `grok-gateway up`", NOT_RUNNING)
         link = Link(status["endpoint"], lambda: read_secret(paths.secret))
-        return asyncio.run(_run(link, text, folder, args.model))
+        return asyncio.run(_run(link, text, folder, args.model, _offline_note(status)))
     except (LinkError, TurnError) as error:
         return _say(str(error), FAILED)
     except KeyboardInterrupt:
@@ -87,7 +88,13 @@ def front_status(paths: Paths) -> Mapping[str, Any] | None:
         time.sleep(LIMITS.reconnect)
 
 
-async def _run(link: Link, text: str, folder: Path, model: str | None) -> int:
+def _offline_note(status: Mapping[str, Any]) -> str | None:
+    """What to tell a user to whom no real model answers, None when one does."""
+    leader = status.get("leader") or {}
+    return str(leader.get("model")) if leader.get("offline") else None
+
+
+async def _run(link: Link, text: str, folder: Path, model: str | None, note: str | None) -> int:
     terminal = Terminal()
     try:
         await link.open()
@@ -95,6 +102,8 @@ async def _run(link: Link, text: str, folder: Path, model: str | None) -> int:
         reason = await turn.run(text, folder, model)
     finally:
         await link.close()
+    if note is not None:
+        terminal.show([Piece("note", f"  answered by {note}\n")])
     return DONE if reason is None else _say(reason, FAILED)
 
 

@@ -49,6 +49,7 @@ class FakeGateway:
         self.heads = list[Request]()
         self.received = list[Message]()
         self.refuse = dict[int, int]()  #: number of the try: status
+        self.leader: Message = {"state": "ready"}
         self.accepted = 0
         self.sent = list[str]()
         self.connection = secrets.token_hex(16)
@@ -81,7 +82,7 @@ class FakeGateway:
         sock.transport.abort()
 
     def front(self, channel: control.Channel, packet: control.Packet) -> None:
-        channel.answer(packet, "status", endpoint=self.uri)
+        channel.answer(packet, "status", endpoint=self.uri, leader=self.leader)
 
     def head(self, connection: ServerConnection, request: Request) -> Response | None:
         self.heads.append(request)

@@ -63,6 +63,15 @@ async def test_answer_on_stdout_and_the_rest_on_stderr(short_tmp: Path) -> None:
     assert "permessage-deflate" not in head.headers.get("Sec-WebSocket-Extensions", "")
 
 
+async def test_an_answer_of_the_offline_model_says_how_to_get_another(short_tmp: Path) -> None:
+    async with fake_gateway(short_tmp / "gg", plain_turn) as gateway:
+        gateway.leader = {"state": "ready", "offline": True, "model": "the offline model; run grok login"}
+        process = await ask_command(gateway, "x", stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        out, err = await asyncio.wait_for(process.communicate(), 30)
+    assert out == b"one two\n"
+    assert err.endswith(b"  answered by the offline model; run grok login\n")
+
+
 async def test_text_from_standard_input(short_tmp: Path) -> None:
     code, _, _, gateway = await run(short_tmp, plain_turn, "-", data="späte\nZeile".encode())
     assert code == 0
