@@ -35,12 +35,12 @@ def main() -> int:
         return 1
     warn_without_speedups()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(name, paths, settings.port))
+        runner.run(_serve(name, paths, settings))
     return 0
 
 
-async def _serve(name: str, paths: Paths, port: int) -> None:
-    await Worker(name, paths, port).run()
+async def _serve(name: str, paths: Paths, settings: Settings) -> None:
+    await Worker(name, paths, settings.port, settings.limits()).run()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import enum
 import logging
+import re
 import socket
 import time
 from pathlib import Path
@@ -26,7 +27,7 @@ from gateway.wire import acp, jsonrpc
 from gateway.wire.acp import CloseCode, ErrorCode
 from gateway.wire.journal import Journal, JournalError, frames_path
 from gateway.wire.leases import LeaseError, Leases
-from gateway.wire.limits import LIMITS
+from gateway.wire.limits import Limits
 from gateway.wire.records import Counted, Introduced, Opened, Owned, Record
 from workers.leader import LeaderWatch
 from workers.lent_tools import LentTools
@@ -41,7 +42,8 @@ log = logging.getLogger(__name__)
 
 CONNECTION_HEADER = "Grok-Gateway-Connection"
 RECEIVED_HEADER = "Grok-Gateway-Received"
-ACKS_HEADER = "Grok-Gateway-Acks"
+#: The client acknowledges gates.
+_ACKS = re.compile(rb"^grok-gateway-acks:[ \t]*1[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
 
 
 class State(enum.Enum):
@@ -81,6 +83,7 @@ class Host(Protocol):
     leader: LeaderWatch
     leases: Leases
     port: int
+    limits: Limits
 
     def owned(self) -> Owned:
         """The worker, for a journal."""
@@ -108,14 +111,20 @@ class Connection:
         self._tasks = set[asyncio.Task[Any]]()
         self._run: asyncio.Task[Any] | None = None
         self._lent = LentTools(host.port, self, self._emit, host.tokens_changed)
-        self.proxy = Proxy(self, host.leader, self._emit, frames, self._throttle)
+        self.proxy = Proxy(
+            self, host.leader, self._emit, frames, self._throttle, acks=journal.state.acks, limits=host.limits
+        )
         self._count: Counted | None = None  # of a message that is being dealt with
         self._screen = Screen(f"grok-gateway-{connection_id[:12]}", self)
 
     @classmethod
-    def open(cls, host: Host, connection_id: str) -> Connection:
-        """A new connection.  Raises JournalError or OSError when its files cannot be made."""
-        journal = Journal.create(host.paths, Opened(connection_id), host.owned())
+    def open(cls, host: Host, connection_id: str, head: bytes) -> Connection:
+        """A new connection; ``head``: of its first socket's request.
+
+        Raises JournalError or OSError when its files cannot be made.
+        """
+        acks = _ACKS.search(head) is not None
+        journal = Journal.create(host.paths, Opened(connection_id, acks=acks), host.owned())
         try:
             frames = FrameBuffer(frames_path(host.paths, connection_id), create=True)
         except OSError:
@@ -191,6 +200,9 @@ class Connection:
             return
         for frame in missed:
             self._send(self._still_true(frame))
+        for gate in self.proxy.ledger.guard:  # a client may have dropped its dialogs with its socket
+            if gate.frame not in missed:
+                self._send(gate.frame)
 
     def _still_true(self, frame: bytes) -> bytes:
         """A frame that is sent again; a question that is settled by now is not asked again."""
@@ -198,7 +210,7 @@ class Connection:
         if line.kind != "request" or line.method == acp.LENT_CALL:
             return frame
         shown = str(line.body.get("id"))
-        if self.proxy.ledger.gates.shows(shown):
+        if self.proxy.ledger.guard.shows(shown):
             return frame
         return jsonrpc.notification_bytes(
             acp.GATE_CLOSED, {"id": shown, "reason": "it was settled meanwhile"}
@@ -217,10 +229,10 @@ class Connection:
 
     def _await_client(self) -> None:
         """Nobody is there: nothing may run unasked, and the client has a while to come back."""
-        self.proxy.client_gone("its client is not connected")
+        self.proxy.client_lost()
         self.proxy.link.resume_reading()  # what nobody reads goes to the frame buffer only
         self._window = self._loop.call_later(
-            LIMITS.resume_window, lambda: self.end("the client has not come back")
+            self._host.limits.resume_window, lambda: self.end("the client has not come back")
         )
 
     # -- from the client -----------------------------------------------------------------------
@@ -255,6 +267,8 @@ class Connection:
             client = (message.params or {}).get("clientInfo")
             self.record(Introduced(client if isinstance(client, dict) else {}))
             self.proxy.initialize(verdict)
+        elif message is not None and rule is not None and rule.effect == "gate_ack":
+            self.proxy.acked(message.params)
 
     def _throttle(self, on: bool) -> None:
         self._paused = on
@@ -369,12 +383,12 @@ class Connection:
             "state": self.state.value,
             "since": self.opened,
             "sessions": [session.to_json(now) for session in self.proxy.ledger.sessions],
-            "gates": len(self.proxy.ledger.gates),
+            "gates": len(self.proxy.ledger.guard),
             "requests": len(self.proxy.ledger.requests),
             "bridge": self.proxy.link.pid,
             "sent": self._frames.last,
             "received": self._journal.state.received,
-            "counters": dict(self.proxy.ledger.counters + self.proxy.ledger.gates.counters),
+            "counters": dict(self.proxy.ledger.counters + self.proxy.ledger.guard.counters),
         }
 
     def _move(self, event: _Event) -> None:

@@ -6,6 +6,7 @@ a gate or change the books.
 
 from __future__ import annotations
 
+import datetime
 import logging
 import time
 from collections.abc import Iterable
@@ -16,9 +17,9 @@ from gateway.wire.acp import ErrorCode
 from gateway.wire.jsonrpc import EngineLine
 from gateway.wire.limits import SIZES
 from gateway.wire.ndjson import Overlong
-from gateway.wire.questions import gate_kind
+from gateway.wire.questions import GateKind, gate_kind
 from gateway.wire.records import GateClosed, GateOpened
-from workers.gates import Gate, Settled
+from workers.guard import Gate, Settled
 from workers.ledger import Ledger
 from workers.link import Link, Loss
 from workers.recovery import ended
@@ -38,7 +39,6 @@ class EngineLines:
     def __init__(self, ledger: Ledger, link: Link) -> None:
         self._ledger, self._link = ledger, link
         self._abandoned = dict[bytes, Request]()
-        self.nobody = ""  #: why nobody is there to answer gates; "" while a client is
 
     # -- notifications -------------------------------------------------------------------------
 
@@ -73,18 +73,22 @@ class EngineLines:
         ledger, params = self._ledger, line.params
         shown = f"{self._link.generation}.{line.id_raw.decode()}"
         kind, session_id = gate_kind(line.method, params), line.session or None
-        gate = Gate(line.id_raw, shown, kind, session_id, params, ledger.now())
-        opened = ledger.gates.open(gate)
+        now = ledger.now()
+        gate = Gate(line.id_raw, shown, kind, session_id, params, now)
+        if kind in (GateKind.PRE_HOOK, GateKind.HOOK):
+            gate.registered = ledger.sessions.hook_timeout(session_id, params, ledger.limits)
+            gate.age = _age(params.get("timestamp"))
+        opened = ledger.guard.open(gate, now)
         if isinstance(opened, Settled):
             self._link.send(opened.line)
-        elif opened and self.nobody:
-            self._link.send(ledger.gates.close(gate, self.nobody).line)
         elif opened and not ledger.registry.record(_opened(gate, line.method)):
             # After a kill nobody would know of this gate, and its tool would run.
-            self._link.send(ledger.gates.close(gate, "the gateway cannot write its journal").line)
+            self._link.send(ledger.guard.close(gate, "the gateway cannot write its journal").line)
         elif opened:
-            ledger.emit(jsonrpc.replace_id(line.data, jsonrpc.dump(shown)))
+            gate.frame = jsonrpc.replace_id(line.data, jsonrpc.dump(shown))
+            ledger.emit(gate.frame)
             ledger.asking_changed(session_id)
+            ledger.arm()
 
     def close_gates(self, settled: Iterable[Settled]) -> None:
         """Gates that the client has seen were settled without it."""
@@ -156,7 +160,7 @@ class EngineLines:
     def forget(self, session_id: str) -> None:
         """A session is closed, deleted or cannot be loaded again."""
         if session_id in self._ledger.sessions:
-            self.close_gates(self._ledger.gates.cancel(self._ledger.sessions.family(session_id)))
+            self.close_gates(self._ledger.guard.cancel(self._ledger.sessions.family(session_id)))
             self._ledger.detach(session_id)
 
     def _visible(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -195,6 +199,15 @@ class EngineLines:
             self._link.send(jsonrpc.request_bytes(key, "session/close", params))
 
 
+def _age(timestamp: Any) -> float:
+    """Seconds since Grok asked, by the hook's own ``timestamp``; 0 when it has none to be read."""
+    try:
+        asked = datetime.datetime.fromisoformat(timestamp)
+    except (TypeError, ValueError):
+        return 0.0
+    return time.time() - asked.timestamp()
+
+
 def _opened(gate: Gate, method: str) -> GateOpened:
     return GateOpened(
         gate.shown,
@@ -202,5 +215,8 @@ def _opened(gate: Gate, method: str) -> GateOpened:
         gate.session_id or "",
         event=str(gate.params.get("hookEventName", "")),
         tool_use_id=str(gate.params.get("toolUseId", "")),
-        opened=time.time(),
+        opened=time.time() - max(0.0, gate.age),
+        deadline=time.time() - max(0.0, gate.age) + gate.registered
+        if gate.kind is GateKind.PRE_HOOK
+        else 0.0,
     )

@@ -26,7 +26,7 @@ from gateway.wire.records import (
     RequestClosed,
     RequestOpened,
 )
-from workers.gates import Gates
+from workers.guard import Guard, Settled
 from workers.recovery import Outcome, result_of
 from workers.requests import DuplicateId, Request, RequestBook, TooManyRequests
 from workers.sessions import Event, SessionBook
@@ -57,7 +57,7 @@ class Ledger:
     """Books, journal and answers.  ``emit(frame)`` sends to the client; ``name`` makes ids unique.
 
     ``time_up(request)`` is called when a request gets no answer in time, before its error is sent; it
-    returns the error's text.
+    returns the error's text.  ``gates_expired(settled)`` passes on the guard's own answers.
     """
 
     def __init__(
@@ -66,14 +66,17 @@ class Ledger:
         registry: Registry,
         emit: Callable[[bytes], None],
         time_up: Callable[[Request], str],
+        gates_expired: Callable[[list[Settled]], None],
+        *,
+        acks: bool,
         limits: Limits = LIMITS,
     ) -> None:
         self.requests = RequestBook(name, limits)
         self.sessions = SessionBook()
-        self.gates = Gates()
+        self.guard = Guard(acks=acks, limits=limits)
         self.registry, self.emit, self.limits = registry, emit, limits
         self.counters = collections.Counter[str]()
-        self._time_up = time_up
+        self._time_up, self._gates_expired = time_up, gates_expired
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -177,7 +180,7 @@ class Ledger:
 
     def asking_changed(self, session_id: str | None) -> None:
         """A gate of the session opened or was settled."""
-        still_open = self.gates.asking(self.sessions.family(session_id))
+        still_open = self.guard.asking(self.sessions.family(session_id))
         self.sessions.asked(session_id, still_open, self.now())
 
     # -- life ----------------------------------------------------------------------------------
@@ -209,11 +212,11 @@ class Ledger:
         return hooks
 
     def arm(self) -> None:
-        """Be woken at the next deadline of a request."""
+        """Be woken at the next deadline of a request or a gate."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        deadline = self.requests.next_deadline()
+        deadline = min(self.requests.next_deadline(), self.guard.next_deadline())
         if deadline < math.inf:
             self._timer = self._loop.call_at(deadline, self._expire)
 
@@ -224,8 +227,14 @@ class Ledger:
         for session in self.sessions:
             self.registry.release_session(session.session_id)
 
+    def expire_gates(self) -> None:
+        """Let the guard answer what is due; always before an answer of the client is looked at."""
+        if settled := self.guard.expired(self.now()):
+            self._gates_expired(settled)
+
     def _expire(self) -> None:
         self._timer = None
+        self.expire_gates()
         for request in self.requests.expired(self.now()):
             self.gateway_error(request, ErrorCode.TIMED_OUT, self._time_up(request))
         self.arm()

@@ -12,7 +12,7 @@ import collections
 import logging
 import secrets
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from gateway.wire import jsonrpc
 from gateway.wire.acp import ErrorCode, Rule
@@ -21,6 +21,7 @@ from gateway.wire.limits import LIMITS, Limits
 from gateway.wire.ndjson import Overlong
 from gateway.wire.records import ConnectionRecord, GateClosed
 from workers.engine_lines import EngineLines
+from workers.guard import Ack, Settled
 from workers.leader import LeaderWatch
 from workers.ledger import Ledger, Registry
 from workers.link import CallError, Link, Loss
@@ -46,12 +47,16 @@ class Proxy:
         emit: Callable[[bytes], None],
         frames: Iterable[tuple[int, bytes]],
         throttle: Callable[[bool], None],
+        *,
+        acks: bool,
         limits: Limits = LIMITS,
     ) -> None:
         self._registry, self._leader, self._limits = registry, leader, limits
         self._throttle = throttle
         # Another worker may go on with this connection: its keys must be others.
-        self.ledger = Ledger(secrets.token_hex(8), registry, emit, self._time_up, limits)
+        self.ledger = Ledger(
+            secrets.token_hex(8), registry, emit, self._time_up, self._gates_expired, acks=acks, limits=limits
+        )
         self.link = Link(self, leader, limits)
         self._lines = EngineLines(self.ledger, self.link)
         self._reattach = Reattach(self.ledger, self.link, self._lines, frames)
@@ -146,7 +151,7 @@ class Proxy:
         if session is None:
             return
         self.ledger.requests.cancelled(session.session_id, session.running, self.ledger.now())
-        self._lines.close_gates(self.ledger.gates.cancel(self.ledger.sessions.family(session_id)))
+        self._lines.close_gates(self.ledger.guard.cancel(self.ledger.sessions.family(session_id)))
         self.ledger.arm()
 
     def _gate_answer(self, message: Message) -> None:
@@ -156,7 +161,8 @@ class Proxy:
         if not number or generation != self.link.generation:
             self.ledger.counters["stale_answers"] += 1
             return
-        gate = self.ledger.gates.answered(number.encode())
+        self.ledger.expire_gates()
+        gate = self.ledger.guard.answered(number.encode(), self.ledger.now())
         if gate is not None:
             self.link.send(gate.answer(message))
             self.ledger.registry.record(GateClosed(shown))
@@ -215,13 +221,33 @@ class Proxy:
 
     # -- the client comes, goes and ends -------------------------------------------------------
 
-    def client_gone(self, why: str) -> None:
-        """Nobody is there: what is asked, now or later, is answered so that nothing runs."""
-        self._lines.nobody = why
-        self._lines.close_gates(self.ledger.gates.close_all(why))
+    def client_lost(self) -> None:
+        """The socket is gone: gates wait for another one as long as for an acknowledgement."""
+        self.ledger.guard.client_lost(self.ledger.now())
+        self.ledger.arm()
 
     def client_back(self) -> None:
-        self._lines.nobody = ""
+        """A socket is there."""
+        self.ledger.expire_gates()
+        self.ledger.guard.client_back(self.ledger.now())
+        self.ledger.arm()
+
+    def client_gone(self, why: str) -> None:
+        """The client is gone for good: what is asked, now or later, is answered so that nothing runs."""
+        self._lines.close_gates(self.ledger.guard.leave(why))
+
+    def acked(self, params: Any) -> None:
+        """``pi/gate-ack {id | key, dialog?, check?}``: the client has a gate and says what it does."""
+        params = params if isinstance(params, dict) else {}
+        name = params.get("id", params.get("key"))
+        ack = Ack.DIALOG if params.get("dialog") is True else Ack.RECEIVED
+        if ack is Ack.RECEIVED and params.get("check") is True:
+            ack = Ack.CHECK
+        self.ledger.guard.acked(name if isinstance(name, str) else "", ack, self.ledger.now())
+        self.ledger.arm()
+
+    def _gates_expired(self, settled: list[Settled]) -> None:
+        self._lines.close_gates(settled)
 
     def restore(self, record: ConnectionRecord) -> None:
         """Take over the connection of a dead worker."""

@@ -49,14 +49,14 @@ class Reattach:
         if loss.cause == "bridge":
             for request in ledger.requests.lose_bridge(now):
                 ledger.gateway_error(request, ErrorCode.BRIDGE_LOST, loss.reason)
-            hooks = ledger.gates.bridge_lost()
+            hooks = ledger.guard.bridge_lost()
             self._lines.void_gates(hooks, loss.reason)
             self._cancel_later(hook.session_id for hook in hooks)
         else:
             self._note_lost_turns()
             for request in ledger.requests.taken():
                 ledger.gateway_error(request, ErrorCode.LEADER_LOST, loss.reason)
-            self._lines.void_gates(ledger.gates.leader_lost(), loss.reason)
+            self._lines.void_gates(ledger.guard.leader_lost(), loss.reason)
             self._unasked.clear()
         ledger.sessions.bridge_lost(now)
         ledger.arm()
@@ -121,7 +121,7 @@ class Reattach:
                 for frame in seam.load_finished():
                     ledger.emit(frame)
             outcomes = recovery.loaded(session, result, ledger.now())
-            if ledger.gates.asking(ledger.sessions.family(session_id)):
+            if ledger.guard.asking(ledger.sessions.family(session_id)):
                 ledger.asking_changed(session_id)
             if not session.busy:
                 self._seams.pop(session_id, None)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import INVALID_PARAMS, BadMessage
 from gateway.wire.limits import LIMITS, SIZES, Limits
 
-__all__ = ["hook_timeout", "identified", "session_params"]
+__all__ = ["hook_timeout", "identified", "registered_timeout", "session_params"]
 
 _HOOKS = "x.ai/hooks"
 _HOOK_EVENTS = (
@@ -67,6 +68,24 @@ def hook_timeout(event: str, timeout: Any = None, limits: Limits = LIMITS) -> in
     ):
         return bound
     return min(bound, max(1, math.ceil(timeout))) if math.isfinite(timeout) and timeout > 0 else bound
+
+
+def registered_timeout(meta: Mapping[str, Any], event: Any, callback: Any, limits: Limits = LIMITS) -> float:
+    """Seconds after which Grok gives up on a hook: the shortest that its callback was registered with.
+
+    ``meta`` is that of the session as the engine got it.  A hook that is not found there (a subagent's
+    under another name, say) counts as registered with what `hook_timeout` gives its event.
+    """
+    wanted = _HOOK_NAMES.get(str(event))
+    hooks = meta.get(_HOOKS)
+    found = [
+        group["timeout"]
+        for name, groups in (hooks.items() if isinstance(hooks, dict) else ())
+        if _HOOK_NAMES.get(name) == wanted
+        for group in groups
+        if callback in group["hookCallbackIds"]
+    ]
+    return float(min(found, default=hook_timeout(str(event), limits=limits)))
 
 
 def session_params(raw: bytes, client_identifier: str, limits: Limits = LIMITS) -> bytes:

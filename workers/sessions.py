@@ -14,7 +14,8 @@ import enum
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gateway.wire.limits import SIZES
+from gateway.wire.limits import SIZES, Limits
+from workers.session_params import registered_timeout
 
 __all__ = ["Event", "Session", "SessionBook", "State", "TooManySessions", "TurnEnd"]
 
@@ -178,6 +179,12 @@ class SessionBook:
             return frozenset()
         own = session.session_id
         return frozenset({own, *(child for child, parent in self._parents.items() if parent == own)})
+
+    def hook_timeout(self, session_id: str | None, params: Mapping[str, Any], limits: Limits) -> float:
+        """Seconds that a hook of this session was registered with; ``params`` are those of its run."""
+        session = self.get(session_id)
+        meta = _mapping(session.params.get("_meta")) if session else {}
+        return registered_timeout(meta, params.get("hookEventName"), params.get("hookCallbackId"), limits)
 
     def check_room(self) -> None:
         """Raises TooManySessions when no further session fits."""

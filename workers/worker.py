@@ -28,7 +28,7 @@ from gateway.wire.control import Channel, Packet
 from gateway.wire.handoff import LeaderInfo, SocketOffer, WorkerHello, WorkerState
 from gateway.wire.journal import JournalError
 from gateway.wire.leases import Leases
-from gateway.wire.limits import LIMITS, SIZES
+from gateway.wire.limits import LIMITS, SIZES, Limits
 from gateway.wire.process import Exit, Identity
 from gateway.wire.records import Owned
 from workers import lent_endpoint
@@ -46,8 +46,8 @@ _NOT_HERE = b"HTTP/1.1 %b\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 class Worker:
     """One worker of an instance.  Lives on the running loop; `run` is all of it."""
 
-    def __init__(self, name: str, paths: Paths, port: int) -> None:
-        self.name, self.paths, self.port = name, paths, port
+    def __init__(self, name: str, paths: Paths, port: int, limits: Limits = LIMITS) -> None:
+        self.name, self.paths, self.port, self.limits = name, paths, port, limits
         self.leader = LeaderWatch()
         self.leases = Leases(paths)
         self.state: WorkerState = "starting"
@@ -197,7 +197,7 @@ class Worker:
                 if offer.conn:
                     connection = Connection.take_over(self, offer.conn)
                 else:
-                    connection = Connection.open(self, secrets.token_hex(16))
+                    connection = Connection.open(self, secrets.token_hex(16), head)
             except (JournalError, OSError, ValueError) as error:
                 log.error("cannot take a client: %s", error)
                 await self._refuse(sock, b"410 Gone" if offer.conn else b"503 Service Unavailable")

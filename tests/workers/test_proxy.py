@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from gateway.wire.acp import ErrorCode
 from gateway.wire.handoff import LeaderInfo
+from gateway.wire.limits import LIMITS
 from gateway.wire.process import Identity
 from gateway.wire.records import Record
 from workers import link as link_module
@@ -101,7 +102,7 @@ class Client:
         FakeBridge.made, FakeBridge.mute = [], False
         self.leader = LeaderWatch()
         self.frames, self.paused, self.records = list[bytes](), False, list[Record]()
-        self.proxy = Proxy(self, self.leader, self.frames.append, [], self.throttle)
+        self.proxy = Proxy(self, self.leader, self.frames.append, [], self.throttle, acks=False)
         self.screen = Screen("test", self)
         self.asked = Counter[str]()
         self.generations = 0
@@ -160,6 +161,11 @@ class Client:
             self.proxy.initialize(verdict)
         elif verdict.action == "forward":
             self.proxy.receive(verdict)
+
+    def respond(self, id_: str, result: Any) -> None:
+        """Answer a question of the engine."""
+        message = json.dumps({"jsonrpc": "2.0", "id": id_, "result": result})
+        self.proxy.receive(self.screen.receive(message.encode()))
 
     @property
     def answers(self) -> Counter[str]:
@@ -298,7 +304,7 @@ async def act(client: Client, action: tuple[Any, ...]) -> None:
         case ("mute",):
             FakeBridge.mute = not FakeBridge.mute
         case ("gone",):
-            client.proxy.client_gone("nobody is there")
+            client.proxy.client_lost()
         case ("back",):
             client.proxy.client_back()
     await settle()
@@ -467,17 +473,45 @@ async def test_three_lost_bridges_in_a_minute_end_the_link_with_the_reason(clien
 
 
 @scenario
-async def test_a_gone_client_lets_nothing_run(client: Client) -> None:
+async def test_a_lost_client_has_the_time_of_an_ack_and_then_nothing_runs(client: Client) -> None:
     bridge = await client.new_session()
     hook = {"sessionId": "s1", "hookEventName": "pre_tool_use"}
     bridge.say({"id": 3, "method": "_x.ai/hooks/run", "params": hook})
-    client.proxy.client_gone("its client is not connected")
-    assert bridge.lines[-1]["result"]["decision"] == "deny"
+    client.proxy.client_lost()
+    await asyncio.sleep(LIMITS.ack - 1)
+    bridge.say({"id": 4, "method": "_x.ai/hooks/run", "params": hook})
+    await asyncio.sleep(1.1)
+    assert (bridge.lines[-1]["id"], bridge.lines[-1]["result"]["decision"]) == (3, "deny")
+    client.proxy.client_back()
+    await asyncio.sleep(LIMITS.ack + 1)
+    assert bridge.lines[-1]["id"] == 3, "who is back has all the time of the hook"
+    client.respond("00000001.4", {})
+    assert (bridge.lines[-1]["id"], bridge.lines[-1]["result"]) == (4, {})
+
+
+@scenario
+async def test_a_client_that_has_left_lets_nothing_run(client: Client) -> None:
+    bridge = await client.new_session()
+    hook = {"sessionId": "s1", "hookEventName": "pre_tool_use"}
+    bridge.say({"id": 3, "method": "_x.ai/hooks/run", "params": hook})
+    client.proxy.client_gone("it has closed its connection")
+    assert (bridge.lines[-1]["id"], bridge.lines[-1]["result"]["decision"]) == (3, "deny")
     bridge.say({"id": 4, "method": "_x.ai/hooks/run", "params": hook})
     assert (bridge.lines[-1]["id"], bridge.lines[-1]["result"]["decision"]) == (4, "deny")
-    client.proxy.client_back()
-    bridge.say({"id": 5, "method": "_x.ai/hooks/run", "params": hook})
-    assert bridge.lines[-1]["id"] == 4
+
+
+@scenario
+async def test_a_hook_is_denied_before_grok_gives_up_on_it(client: Client) -> None:
+    bridge = await client.new_session()
+    hook = {"sessionId": "s1", "hookEventName": "pre_tool_use"}
+    bridge.say({"id": 3, "method": "_x.ai/hooks/run", "params": hook})
+    await asyncio.sleep(LIMITS.pre_hook_answer - 1)
+    assert bridge.lines[-1].get("id") != 3
+    await asyncio.sleep(1.1)
+    assert (bridge.lines[-1]["id"], bridge.lines[-1]["result"]["decision"]) == (3, "deny")
+    before = len(bridge.lines)
+    client.respond("00000001.3", {})
+    assert len(bridge.lines) == before, "an answer that comes too late goes nowhere"
 
 
 @scenario
