@@ -202,7 +202,7 @@ class Connection:
             self._send(self._still_true(frame))
         for gate in self.proxy.ledger.guard:  # a client may have dropped its dialogs with its socket
             if gate.frame not in missed:
-                self._send(gate.frame)
+                self._emit(gate.frame)
 
     def _still_true(self, frame: bytes) -> bytes:
         """A frame that is sent again; a question that is settled by now is not asked again."""
@@ -223,6 +223,8 @@ class Connection:
         log.info("connection %s: socket closed, %d %s", self.id[:8], code, reason)
         if code in _FINISHED:
             self.end("the client has closed the connection")
+        elif not len(self.proxy.ledger.sessions) and not len(self.proxy.ledger.requests):
+            self.end("the client is gone and had nothing to come back to")
         elif self.state is State.OPEN:
             self._move(_Event.SOCKET_LOST)
             self._await_client()
