@@ -202,9 +202,10 @@ class Writer:
             self.flush()
 
     def _write(self) -> None:
-        batch, total = self._batch()
+        batch, urgent = self._batch()
         if not batch:
             return
+        total = sum(map(len, batch))
         try:
             count = os.writev(self._fd, batch)
         except (BlockingIOError, InterruptedError):
@@ -214,7 +215,7 @@ class Writer:
             self._loop.call_soon(self._on_error, error)  # not inside the caller's write()
             return
         if count < total:
-            self._put_back(batch, count)
+            self._put_back(batch, urgent, count)
         if count and self.blocked:
             self.progress = self._loop.time()
         self._block(count < total or (self.blocked and bool(self._queue)))
@@ -230,41 +231,44 @@ class Writer:
             self._paused = False
             self._on_resume()
 
-    def _batch(self) -> tuple[list[bytes | memoryview], int]:
-        """Take the buffers of one system call from the queue, and their size."""
+    def _batch(self) -> tuple[list[bytes | memoryview], range]:
+        """Take the buffers of one system call from the queues; which of them are urgent."""
         queue = self._queue
         if not self._urgent and self.size <= SIZES.write_high and len(queue) <= SIZES.write_batch:
-            batch, total = list(queue), self.size  # nearly always all of it
+            batch = list(queue)  # nearly always all of it
             queue.clear()
             self.size = 0
-            return batch, total
+            return batch, range(0)
         batch = []
         while queue and type(queue[0]) is memoryview:
             batch.append(queue.popleft())
-        total = data = sum(map(len, batch))
-        if self._urgent:
-            batch += self._urgent
-            total += sum(map(len, self._urgent))
-            self._urgent.clear()
-        while queue and data < SIZES.write_high and len(batch) < SIZES.write_batch:
+        size = sum(map(len, batch))
+        urgent = range(len(batch), len(batch) + len(self._urgent))
+        batch += self._urgent
+        self._urgent.clear()
+        while queue and size < SIZES.write_high and len(batch) < SIZES.write_batch:
             buffer = queue.popleft()
             batch.append(buffer)
-            data += len(buffer)
-            total += len(buffer)
-        self.size -= data
-        return batch, total
+            size += len(buffer)
+        self.size -= size
+        return batch, urgent
 
-    def _put_back(self, batch: list[bytes | memoryview], count: int) -> None:
+    def _put_back(self, batch: list[bytes | memoryview], urgent: range, count: int) -> None:
         """Queue again what is left of a batch of which ``count`` bytes were written."""
         index = 0
         while count >= len(batch[index]):
             count -= len(batch[index])
             index += 1
-        rest = batch[index:]
+        rest = list[bytes | memoryview]()
         if count:
-            rest[0] = memoryview(rest[0])[count:]
+            rest.append(memoryview(batch[index])[count:])
+            index += 1
+        for number in range(index, len(batch)):
+            if number not in urgent:
+                rest.append(batch[number])
         self.size += sum(map(len, rest))
         self._queue.extendleft(reversed(rest))
+        self._urgent.extendleft(bytes(batch[number]) for number in reversed(urgent) if number >= index)
 
     def _block(self, blocked: bool) -> None:
         if blocked == self.blocked:
