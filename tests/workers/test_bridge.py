@@ -13,6 +13,7 @@ import random
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import textwrap
 import time
@@ -379,6 +380,37 @@ async def test_a_cancelled_close_kills(make) -> None:
         async with asyncio.timeout(0.05):
             await h.bridge.close()
     assert (await h.ended()).signal == 9
+
+
+def test_a_bridge_dies_with_a_killed_worker() -> None:
+    """Even one that does not read its input, and so sees no end of it."""
+    worker = """
+        import asyncio, os, sys
+        from gateway.wire.handoff import LeaderInfo
+        from workers.bridge import Bridge
+
+        async def main():
+            bridge = Bridge()
+            info = LeaderInfo(bridge=["/bin/sleep", "60"], env=dict(os.environ))
+            bridge.start(info, lambda line: None, lambda exit_: None)
+            print(bridge.pid, flush=True)
+            await asyncio.sleep(60)
+
+        asyncio.run(main())
+    """
+    argv = [sys.executable, "-c", textwrap.dedent(worker)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        deadline = time.monotonic() + 5
+        while b"sleep" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+    while state(pid) not in ("", "Z", "X"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 # -- the pinned binary ---------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from tests.workers.raw_client import (
     frame,
     head,
 )
+from workers.websocket import warn_without_speedups
 
 
 @pytest.fixture
@@ -427,3 +428,13 @@ async def test_frames_are_never_logged(server: Server, caplog: pytest.LogCapture
     client.writer.close()
     await server.end()
     assert "secret prompt" not in caplog.text
+
+
+def test_a_library_without_its_c_extension_is_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_without_speedups()
+    assert caplog.records == []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    warn_without_speedups()
+    assert "without its C extension" in caplog.text
