@@ -60,6 +60,7 @@ class Turn:
         self._answers = dict[int, asyncio.Future[Message]]()
         self._asked = dict[bytes, _Asked]()  # by the JSON text of the id
         self._waiting = asyncio.Queue[_Asked]()
+        self._typing: _Asked | None = None  # what a line would answer that was typed now
         self._session: str | None = None
         self._cancelled = False
         self._refused: str | None = None
@@ -147,6 +148,8 @@ class Turn:
             call = str(update.get("tool_call_id"))
             for asked in [a for a in self._asked.values() if a.dialog.call == call]:
                 self._withdraw(asked)
+        elif message["method"] == acp.GATE_CLOSED and isinstance(params, dict):
+            self._closed(params)
         self._show(self._view.notification(message))
 
     async def _request_came(self, message: Message) -> None:
@@ -162,12 +165,22 @@ class Turn:
                 self._refused = dialog.subject
                 note = f"refused, since there is no terminal to ask at: {dialog.subject}"
                 self._show(self._view.note(note))
-        elif key not in self._asked:  # a connection that was lost may bring it again
-            asked = self._asked[key] = _Asked(number, dialog)
-            self._waiting.put_nowait(asked)
-            # A person sits here: the guard may wait as long as for a dialog.
+        else:
+            if key not in self._asked:
+                asked = self._asked[key] = _Asked(number, dialog)
+                self._waiting.put_nowait(asked)
+            # A person sits here: the guard may wait as long as for a dialog.  It is told so again when it
+            # asks again, as it does after a lost socket.
             ack = {"id": number, "dialog": True}
             await self._link.send({"jsonrpc": "2.0", "method": acp.GATE_ACK, "params": ack})
+
+    def _closed(self, params: Message) -> None:
+        """The gateway has settled a question itself."""
+        asked = self._asked.get(orjson.dumps(params.get("id")))
+        if asked is not None:
+            self._refused = asked.dialog.subject
+            self._withdraw(asked)
+            self._show(self._view.note(f"no longer asked: {one_line(str(params.get('reason')))}"))
 
     async def _answer(self, number: Any, result: Message) -> None:
         await self._link.send({"jsonrpc": "2.0", "id": number, "result": result})
@@ -186,14 +199,15 @@ class Turn:
         while answer is None:
             self._show(self._view.finish())
             self._terminal.ask(asked.dialog.lines())
+            self._typing = asked
             typed = asyncio.ensure_future(self._terminal.line())
             gone = asyncio.ensure_future(asked.gone.wait())
             await asyncio.wait((typed, gone), return_when=asyncio.FIRST_COMPLETED)
             gone.cancel()
             if asked.gone.is_set():
                 typed.cancel()
-                self._show([Piece("note", "(no longer asked)\n")])
                 return
+            self._typing = None
             line = typed.result()
             answer = asked.dialog.refusal() if line is None else asked.dialog.typed(line)
         self._withdraw(asked)
@@ -202,6 +216,9 @@ class Turn:
         await self._answer(asked.id, answer)
 
     def _withdraw(self, asked: _Asked) -> None:
+        if asked is self._typing:  # the cursor stands behind the question
+            self._typing = None
+            self._show([Piece("note", "\n")])
         asked.gone.set()
         self._asked.pop(orjson.dumps(asked.id), None)
 

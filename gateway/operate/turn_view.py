@@ -25,6 +25,12 @@ Stream = Literal["answer", "thought", "note"]
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
+#: What the gateway tells of itself.
+_NOTES = {
+    acp.LEADER_RESTARTED: "the engine was restarted; the session is loaded again",
+    acp.TOO_FAR_BEHIND: "some of the output was lost while the connection was broken",
+}
+
 #: Characters of a line about a tool call.
 LINE_MAX = 160
 
@@ -68,8 +74,8 @@ class TurnView:
         if not isinstance(params, dict):
             return []
         method = message.get("method")
-        if method == acp.LEADER_RESTARTED:
-            return self.note("the engine was restarted; the session is loaded again")
+        if method in _NOTES:
+            return self.note(_NOTES[method])
         update = params.get("update")
         if params.get("sessionId") != self.session or not isinstance(update, dict):
             return []

@@ -333,6 +333,49 @@ async def test_a_dialog_that_was_answered_elsewhere_disappears(short_tmp: Path, 
         assert not [m for m in gateway.received if m.get("id") == "1.0"]
 
 
+async def test_a_dialog_that_the_gateway_settled_disappears(short_tmp: Path, person: Person) -> None:
+    async def asking(gateway: FakeGateway, message: Message) -> None:
+        params = {"sessionId": SESSION, "toolCallId": "c", "planContent": "1. all"}
+        await gateway.send({"id": "1.0", "method": "_x.ai/exit_plan_mode", "params": params})
+        await gateway.wait_for(lambda m: m.get("method") == "pi/gate-ack")
+        params = {"id": "1.0", "reason": "nobody answered in time"}
+        await gateway.send({"method": "gateway/gate_closed", "params": params})
+        await gateway.say("going on")
+        await gateway.end(message)
+
+    async with fake_gateway(short_tmp / "gg", asking) as gateway:
+        process = await start(gateway, person)
+        await person.sees("no longer asked: nobody answered in time\n")
+        await person.sees("going on\n")
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert not [m for m in gateway.received if m.get("id") == "1.0"]
+
+
+async def test_a_question_asked_again_after_a_lost_socket(short_tmp: Path, person: Person) -> None:
+    async def asking(gateway: FakeGateway, message: Message) -> None:
+        params = {"sessionId": SESSION, "toolCallId": "c", "planContent": "1. all"}
+        question = {"id": "1.0", "method": "_x.ai/exit_plan_mode", "params": params}
+        await gateway.send(question)
+        await gateway.wait_for(lambda m: m.get("method") == "pi/gate-ack")
+        await gateway.break_off()
+        while gateway.sock is None:
+            await asyncio.sleep(0.01)
+        await gateway.send(question)
+        while [m.get("method") for m in gateway.received].count("pi/gate-ack") < 2:
+            await asyncio.sleep(0.01)
+        await gateway.say("asked again")
+        answer = await gateway.wait_for(lambda m: m.get("id") == "1.0")
+        assert answer["result"] == {"outcome": "approved"}
+        await gateway.end(message)
+
+    async with fake_gateway(short_tmp / "gg", asking) as gateway:
+        process = await start(gateway, person)
+        await person.sees("asked again")
+        person.types("y\n")
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert len([m for m in gateway.received if m.get("id") == "1.0"]) == 1
+
+
 async def test_ctrl_c_cancels_the_turn(short_tmp: Path, person: Person) -> None:
     async def long(gateway: FakeGateway, message: Message) -> None:
         await gateway.say("working")
