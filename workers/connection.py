@@ -13,25 +13,25 @@ misses nothing.  States move through `_MOVES`:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import enum
 import logging
 import re
 import socket
 import time
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from gateway.paths import Paths
 from gateway.wire import acp, jsonrpc
 from gateway.wire.acp import CloseCode, ErrorCode
-from gateway.wire.journal import Journal, JournalError, frames_path
-from gateway.wire.leases import LeaseError, Leases
+from gateway.wire.audit import AuditLog
+from gateway.wire.journal import Journal, frames_path
+from gateway.wire.leases import Leases
 from gateway.wire.limits import Limits
-from gateway.wire.records import Counted, Introduced, Opened, Owned, Record
+from gateway.wire.records import Introduced, Opened, Owned
 from workers.leader import LeaderWatch
 from workers.lent_tools import LentTools
 from workers.proxy import Proxy
+from workers.registration import Registration
 from workers.resume import FrameBuffer
 from workers.screening import Screen, Verdict
 from workers.websocket import WebSocket
@@ -84,6 +84,7 @@ class Host(Protocol):
     leases: Leases
     port: int
     limits: Limits
+    audit: AuditLog
 
     def owned(self) -> Owned:
         """The worker, for a journal."""
@@ -103,19 +104,26 @@ class Connection:
         self.id = connection_id
         self.state = State.OPENING
         self.opened = time.time()
-        self._journal, self._frames = journal, frames
+        self._registration = Registration(connection_id, journal, host.leases, host.audit)
+        self._frames = frames
         self._loop = asyncio.get_running_loop()
         self._socket: WebSocket | None = None
         self._paused = False
         self._window: asyncio.TimerHandle | None = None
         self._tasks = set[asyncio.Task[Any]]()
         self._run: asyncio.Task[Any] | None = None
-        self._lent = LentTools(host.port, self, self._emit, host.tokens_changed)
+        self._lent = LentTools(host.port, self._registration, self._emit, host.tokens_changed)
         self.proxy = Proxy(
-            self, host.leader, self._emit, frames, self._throttle, acks=journal.state.acks, limits=host.limits
+            self._registration,
+            host.leader,
+            self._emit,
+            frames,
+            self._throttle,
+            self._lent.register,
+            acks=journal.state.acks,
+            limits=host.limits,
         )
-        self._count: Counted | None = None  # of a message that is being dealt with
-        self._screen = Screen(f"grok-gateway-{connection_id[:12]}", self)
+        self._screen = Screen(f"grok-gateway-{connection_id[:12]}", self.proxy.ledger)
 
     @classmethod
     def open(cls, host: Host, connection_id: str, head: bytes) -> Connection:
@@ -166,7 +174,7 @@ class Connection:
             on_pause=lambda: self._writable(web_socket, False),
             on_resume=lambda: self._writable(web_socket, True),
         )
-        headers = {CONNECTION_HEADER: self.id, RECEIVED_HEADER: str(self._journal.state.received)}
+        headers = {CONNECTION_HEADER: self.id, RECEIVED_HEADER: str(self._registration.state.received)}
         await web_socket.adopt(sock, head, headers)
         return self._socket is web_socket
 
@@ -242,12 +250,9 @@ class Connection:
     def _text(self, web_socket: WebSocket, data: bytes) -> None:
         if web_socket is not self._socket:
             return
-        # Counted together with what comes of the message, in one write: if the worker is killed, either
-        # both are known or the client sends it again.
-        self._count = Counted(self._journal.state.received + 1, self._frames.last)
+        self._registration.count(self._frames.last)
         self._receive(self._screen.receive(data))
-        if self._count is not None:
-            self.record()
+        self._registration.counted()
 
     def _receive(self, verdict: Verdict) -> None:
         message = verdict.message
@@ -267,10 +272,10 @@ class Connection:
         message, rule = verdict.message, verdict.rule
         if message is not None and rule is not None and rule.effect == "initialize":
             client = (message.params or {}).get("clientInfo")
-            self.record(Introduced(client if isinstance(client, dict) else {}))
+            self._registration.record(Introduced(client if isinstance(client, dict) else {}))
             self.proxy.initialize(verdict)
         elif message is not None and rule is not None and rule.effect == "gate_ack":
-            self.proxy.acked(message.params)
+            self.proxy.gates.acked(message.params)
 
     def _throttle(self, on: bool) -> None:
         self._paused = on
@@ -297,40 +302,6 @@ class Connection:
                 self.proxy.link.resume_reading()
             else:
                 self.proxy.link.pause_reading()
-
-    # -- sessions of the instance (for the proxy and the screen) --------------------------------
-
-    def attached(self, session_id: str) -> bool:
-        return session_id in self.proxy.ledger.sessions
-
-    def elsewhere(self, session_id: str) -> bool:
-        return self._host.leases.holder(session_id) not in (None, self.id)
-
-    def directory(self, path: str) -> bool:
-        try:
-            return Path(path).is_dir()
-        except (OSError, ValueError):
-            return False
-
-    def take_session(self, session_id: str) -> bool:
-        return self._host.leases.take(session_id, self.id) is None
-
-    def release_session(self, session_id: str) -> None:
-        with contextlib.suppress(LeaseError):  # a lease without a journal does not count
-            self._host.leases.release(session_id, self.id)
-
-    def take_tools(self, mcp_servers: Any) -> str:
-        return self._lent.register(mcp_servers)
-
-    def record(self, *records: Record) -> bool:
-        """Write to the journal; False when it cannot be written (a full disk)."""
-        count, self._count = self._count, None
-        try:
-            self._journal.append(*((count,) if count is not None else ()), *records)
-        except JournalError as error:
-            log.error("%s", error)
-            return False
-        return True
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -364,10 +335,8 @@ class Connection:
                 self._run.cancel()
                 await asyncio.gather(self._run, return_exceptions=True)
             await self.proxy.close()
-            with contextlib.suppress(LeaseError):
-                self._host.leases.release_all(self.id)
             self._frames.close(remove=True)
-            self._journal.remove()
+            self._registration.end()
             self._move(_Event.SETTLED)
 
     async def _keep_link(self, cause: Literal["", "bridge"]) -> None:
@@ -381,7 +350,7 @@ class Connection:
         now = self._loop.time()
         return {
             "id": self.id,
-            "client": self._journal.state.client,
+            "client": self._registration.state.client,
             "state": self.state.value,
             "since": self.opened,
             "sessions": [session.to_json(now) for session in self.proxy.ledger.sessions],
@@ -389,7 +358,7 @@ class Connection:
             "requests": len(self.proxy.ledger.requests),
             "bridge": self.proxy.link.pid,
             "sent": self._frames.last,
-            "received": self._journal.state.received,
+            "received": self._registration.state.received,
             "counters": dict(self.proxy.ledger.counters + self.proxy.ledger.guard.counters),
         }
 

@@ -1,15 +1,12 @@
 """What the lines of the engine mean to one connection.
 
-Most lines are passed on as they came, told apart by their first bytes.  The others settle a request, open
-a gate or change the books.
+Most lines are passed on as they came, told apart by their first bytes.  The others settle a request or
+change the books.
 """
 
 from __future__ import annotations
 
-import datetime
 import logging
-import time
-from collections.abc import Iterable
 from typing import Any
 
 from gateway.wire import acp, jsonrpc
@@ -17,9 +14,7 @@ from gateway.wire.acp import ErrorCode
 from gateway.wire.jsonrpc import EngineLine
 from gateway.wire.limits import SIZES
 from gateway.wire.ndjson import Overlong
-from gateway.wire.questions import GateKind, gate_kind
-from gateway.wire.records import GateClosed, GateOpened
-from workers.guard import Gate, Settled
+from workers.gatekeeper import Gatekeeper
 from workers.ledger import Ledger
 from workers.link import Link, Loss
 from workers.recovery import ended
@@ -36,8 +31,8 @@ _LISTS = frozenset({"session/list", "_x.ai/session/list", "_x.ai/sessions/list"}
 class EngineLines:
     """The engine's side of a ledger."""
 
-    def __init__(self, ledger: Ledger, link: Link) -> None:
-        self._ledger, self._link = ledger, link
+    def __init__(self, ledger: Ledger, link: Link, gates: Gatekeeper) -> None:
+        self._ledger, self._link, self._gates = ledger, link, gates
         self._abandoned = dict[bytes, Request]()
 
     # -- notifications -------------------------------------------------------------------------
@@ -65,44 +60,6 @@ class EngineLines:
         if end is not None and session is not None:
             for outcome in ended(session, ledger.requests, end):
                 ledger.settle(outcome)
-
-    # -- reverse requests ----------------------------------------------------------------------
-
-    def asked(self, line: EngineLine) -> None:
-        """The engine asks: a gate opens."""
-        ledger, params = self._ledger, line.params
-        shown = f"{self._link.generation}.{line.id_raw.decode()}"
-        kind, session_id = gate_kind(line.method, params), line.session or None
-        now = ledger.now()
-        gate = Gate(line.id_raw, shown, kind, session_id, params, now)
-        if kind in (GateKind.PRE_HOOK, GateKind.HOOK):
-            gate.registered = ledger.sessions.hook_timeout(session_id, params, ledger.limits)
-            gate.age = _age(params.get("timestamp"))
-        opened = ledger.guard.open(gate, now)
-        if isinstance(opened, Settled):
-            self._link.send(opened.line)
-        elif opened and not ledger.registry.record(_opened(gate, line.method)):
-            # After a kill nobody would know of this gate, and its tool would run.
-            self._link.send(ledger.guard.close(gate, "the gateway cannot write its journal").line)
-        elif opened:
-            gate.frame = jsonrpc.replace_id(line.data, jsonrpc.dump(shown))
-            ledger.emit(gate.frame)
-            ledger.asking_changed(session_id)
-            ledger.arm()
-
-    def close_gates(self, settled: Iterable[Settled]) -> None:
-        """Gates that the client has seen were settled without it."""
-        for one in settled:
-            self._link.send(one.line)
-            self.void_gates([one.gate], one.why)
-
-    def void_gates(self, gates: Iterable[Gate], why: str) -> None:
-        """Gates that the client has seen are open no longer."""
-        for gate in gates:
-            self._ledger.registry.record(GateClosed(gate.shown))
-            params = {"id": gate.shown, "reason": why}
-            self._ledger.emit(jsonrpc.notification_bytes(acp.GATE_CLOSED, params))
-            self._ledger.asking_changed(gate.session_id)
 
     # -- responses -----------------------------------------------------------------------------
 
@@ -160,7 +117,7 @@ class EngineLines:
     def forget(self, session_id: str) -> None:
         """A session is closed, deleted or cannot be loaded again."""
         if session_id in self._ledger.sessions:
-            self.close_gates(self._ledger.guard.cancel(self._ledger.sessions.family(session_id)))
+            self._gates.close(self._ledger.guard.cancel(self._ledger.sessions.family(session_id)))
             self._ledger.detach(session_id)
 
     def _visible(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -197,26 +154,3 @@ class EngineLines:
             params = jsonrpc.dump({"sessionId": session_id})
             key = self._ledger.requests.new_key()
             self._link.send(jsonrpc.request_bytes(key, "session/close", params))
-
-
-def _age(timestamp: Any) -> float:
-    """Seconds since Grok asked, by the hook's own ``timestamp``; 0 when it has none to be read."""
-    try:
-        asked = datetime.datetime.fromisoformat(timestamp)
-    except (TypeError, ValueError):
-        return 0.0
-    return time.time() - asked.timestamp()
-
-
-def _opened(gate: Gate, method: str) -> GateOpened:
-    return GateOpened(
-        gate.shown,
-        method,
-        gate.session_id or "",
-        event=str(gate.params.get("hookEventName", "")),
-        tool_use_id=str(gate.params.get("toolUseId", "")),
-        opened=time.time() - max(0.0, gate.age),
-        deadline=time.time() - max(0.0, gate.age) + gate.registered
-        if gate.kind is GateKind.PRE_HOOK
-        else 0.0,
-    )

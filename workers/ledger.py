@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from gateway.wire import acp, jsonrpc
 from gateway.wire.acp import ErrorCode, gateway_error
+from gateway.wire.audit import Decision
 from gateway.wire.jsonrpc import Message
 from gateway.wire.limits import LIMITS, Limits
 from gateway.wire.records import (
@@ -35,7 +36,9 @@ __all__ = ["Ledger", "Registry"]
 
 
 class Registry(Protocol):
-    """What a connection shares with all others of the instance, and its journal."""
+    """What a connection shares with all others of the instance, and where it writes."""
+
+    id: str  #: of the connection
 
     def take_session(self, session_id: str) -> bool:
         """Attach a session to this connection; False: another living connection has it."""
@@ -46,11 +49,14 @@ class Registry(Protocol):
     def elsewhere(self, session_id: str) -> bool:
         """Another living connection has the session."""
 
-    def take_tools(self, mcp_servers: Any) -> str:
-        """Register the lent-tool addresses among a session's MCP servers; "" or why not."""
+    def directory(self, path: str) -> bool:
+        """There is a folder with this path."""
 
     def record(self, *records: Record) -> bool:
         """Write to the journal; False when that failed."""
+
+    def audit(self, decision: Decision) -> None:
+        """Write the end of a gate down."""
 
 
 class Ledger:
@@ -159,6 +165,20 @@ class Ledger:
         else:
             text = f"the turn ended ({end.stop_reason}) while its bridge was being replaced"
             self.gateway_error(request, ErrorCode.BRIDGE_LOST, text)
+
+    # -- for the screen ------------------------------------------------------------------------
+
+    def attached(self, session_id: str) -> bool:
+        """This connection has the session, or it is a subagent's of such a session."""
+        return session_id in self.sessions
+
+    def elsewhere(self, session_id: str) -> bool:
+        """Another living connection has the session."""
+        return self.registry.elsewhere(session_id)
+
+    def directory(self, path: str) -> bool:
+        """There is a folder with this path."""
+        return self.registry.directory(path)
 
     # -- sessions ------------------------------------------------------------------------------
 

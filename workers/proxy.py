@@ -19,9 +19,10 @@ from gateway.wire.acp import ErrorCode, Rule
 from gateway.wire.jsonrpc import EngineLine, Message
 from gateway.wire.limits import LIMITS, Limits
 from gateway.wire.ndjson import Overlong
-from gateway.wire.records import ConnectionRecord, GateClosed
+from gateway.wire.records import ConnectionRecord
 from workers.engine_lines import EngineLines
-from workers.guard import Ack, Settled
+from workers.gatekeeper import Gatekeeper
+from workers.guard import Settled
 from workers.leader import LeaderWatch
 from workers.ledger import Ledger, Registry
 from workers.link import CallError, Link, Loss
@@ -37,8 +38,11 @@ log = logging.getLogger(__name__)
 
 
 class Proxy:
-    """See the module.  ``emit(frame)`` sends to the client, ``frames`` are what it has been sent and
-    ``throttle(on)`` stops reading from it."""
+    """See the module.
+
+    ``emit(frame)`` sends to the client, ``frames`` are what it has been sent, ``throttle(on)`` stops
+    reading from it, ``take_tools(mcp_servers)`` registers lent tools and returns "" or why not.
+    """
 
     def __init__(
         self,
@@ -47,19 +51,21 @@ class Proxy:
         emit: Callable[[bytes], None],
         frames: Iterable[tuple[int, bytes]],
         throttle: Callable[[bool], None],
+        take_tools: Callable[[Any], str],
         *,
         acks: bool,
         limits: Limits = LIMITS,
     ) -> None:
         self._registry, self._leader, self._limits = registry, leader, limits
-        self._throttle = throttle
+        self._throttle, self._take_tools = throttle, take_tools
         # Another worker may go on with this connection: its keys must be others.
         self.ledger = Ledger(
             secrets.token_hex(8), registry, emit, self._time_up, self._gates_expired, acks=acks, limits=limits
         )
         self.link = Link(self, leader, limits)
-        self._lines = EngineLines(self.ledger, self.link)
-        self._reattach = Reattach(self.ledger, self.link, self._lines, frames)
+        self.gates = Gatekeeper(self.ledger, self.link)
+        self._lines = EngineLines(self.ledger, self.link, self.gates)
+        self._reattach = Reattach(self.ledger, self.link, self._lines, self.gates, frames)
         self._held = collections.deque[tuple[Verdict, Request | None]]()
         self._up = asyncio.Event()
         leader.on_broken.add(self._leader_broken)
@@ -93,7 +99,7 @@ class Proxy:
         message, rule = verdict.message, verdict.rule
         assert message is not None
         if rule is None:
-            self._gate_answer(message)
+            self.gates.answered(message)
         elif request is None:
             self.link.send(message.data)
             if rule.effect == "cancel":
@@ -127,7 +133,7 @@ class Proxy:
             text = "too many sessions are attached, close one first"
             self.ledger.error(request, jsonrpc.INVALID_PARAMS, text)
             return False
-        if refusal := self._registry.take_tools((message.params or {}).get("mcpServers")):
+        if refusal := self._take_tools((message.params or {}).get("mcpServers")):
             self.ledger.error(request, jsonrpc.INVALID_PARAMS, refusal)
             return False
         if session_id is not None and not self._registry.take_session(session_id):
@@ -151,22 +157,8 @@ class Proxy:
         if session is None:
             return
         self.ledger.requests.cancelled(session.session_id, session.running, self.ledger.now())
-        self._lines.close_gates(self.ledger.guard.cancel(self.ledger.sessions.family(session_id)))
+        self.gates.close(self.ledger.guard.cancel(self.ledger.sessions.family(session_id)))
         self.ledger.arm()
-
-    def _gate_answer(self, message: Message) -> None:
-        """A response of the client: its id names the leader's generation and the engine's id."""
-        shown = message.spans["id"].value
-        generation, _, number = shown.partition(".") if isinstance(shown, str) else ("", "", "")
-        if not number or generation != self.link.generation:
-            self.ledger.counters["stale_answers"] += 1
-            return
-        self.ledger.expire_gates()
-        gate = self.ledger.guard.answered(number.encode(), self.ledger.now())
-        if gate is not None:
-            self.link.send(gate.answer(message))
-            self.ledger.registry.record(GateClosed(shown))
-            self.ledger.asking_changed(gate.session_id)
 
     # -- the link (LinkOwner) ------------------------------------------------------------------
 
@@ -180,7 +172,7 @@ class Proxy:
         elif line.kind == "response":
             self._lines.response(line)
         elif line.kind == "request":
-            self._lines.asked(line)
+            self.gates.asked(line)
         else:
             self.ledger.counters["noise"] += 1
 
@@ -234,20 +226,10 @@ class Proxy:
 
     def client_gone(self, why: str) -> None:
         """The client is gone for good: what is asked, now or later, is answered so that nothing runs."""
-        self._lines.close_gates(self.ledger.guard.leave(why))
-
-    def acked(self, params: Any) -> None:
-        """``pi/gate-ack {id | key, dialog?, check?}``: the client has a gate and says what it does."""
-        params = params if isinstance(params, dict) else {}
-        name = params.get("id", params.get("key"))
-        ack = Ack.DIALOG if params.get("dialog") is True else Ack.RECEIVED
-        if ack is Ack.RECEIVED and params.get("check") is True:
-            ack = Ack.CHECK
-        self.ledger.guard.acked(name if isinstance(name, str) else "", ack, self.ledger.now())
-        self.ledger.arm()
+        self.gates.close(self.ledger.guard.leave(why))
 
     def _gates_expired(self, settled: list[Settled]) -> None:
-        self._lines.close_gates(settled)
+        self.gates.expired(settled)
 
     def restore(self, record: ConnectionRecord) -> None:
         """Take over the connection of a dead worker."""

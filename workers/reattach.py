@@ -17,6 +17,7 @@ from gateway.wire.jsonrpc import EngineLine
 from gateway.wire.limits import SIZES
 from gateway.wire.records import ConnectionRecord
 from workers.engine_lines import EngineLines
+from workers.gatekeeper import Gatekeeper
 from workers.ledger import Ledger
 from workers.link import CallError, EngineError, Link, Loss
 from workers.recovery import Recovery
@@ -32,8 +33,16 @@ log = logging.getLogger(__name__)
 class Reattach:
     """Losses of one connection.  ``frames``: what the client has been sent, oldest first."""
 
-    def __init__(self, ledger: Ledger, link: Link, lines: EngineLines, frames: Iterable[tuple[int, bytes]]):
-        self._ledger, self._link, self._lines, self._frames = ledger, link, lines, frames
+    def __init__(
+        self,
+        ledger: Ledger,
+        link: Link,
+        lines: EngineLines,
+        gates: Gatekeeper,
+        frames: Iterable[tuple[int, bytes]],
+    ) -> None:
+        self._ledger, self._link, self._lines, self._gates = ledger, link, lines, gates
+        self._frames = frames
         self._recovery: Recovery | None = None
         self._seams = dict[str, Seam]()
         self._mending = set[asyncio.Task[None]]()
@@ -50,13 +59,13 @@ class Reattach:
             for request in ledger.requests.lose_bridge(now):
                 ledger.gateway_error(request, ErrorCode.BRIDGE_LOST, loss.reason)
             hooks = ledger.guard.bridge_lost()
-            self._lines.void_gates(hooks, loss.reason)
+            self._gates.void(hooks, loss.reason)
             self._cancel_later(hook.session_id for hook in hooks)
         else:
             self._note_lost_turns()
             for request in ledger.requests.taken():
                 ledger.gateway_error(request, ErrorCode.LEADER_LOST, loss.reason)
-            self._lines.void_gates(ledger.guard.leader_lost(), loss.reason)
+            self._gates.void(ledger.guard.leader_lost(), loss.reason)
             self._unasked.clear()
         ledger.sessions.bridge_lost(now)
         ledger.arm()

@@ -24,6 +24,7 @@ import orjson
 from gateway.paths import Paths
 from gateway.wire import control
 from gateway.wire.acp import CloseCode, ErrorCode
+from gateway.wire.audit import AuditLog
 from gateway.wire.control import Channel, Packet
 from gateway.wire.handoff import LeaderInfo, SocketOffer, WorkerHello, WorkerState
 from gateway.wire.journal import JournalError
@@ -50,6 +51,7 @@ class Worker:
         self.name, self.paths, self.port, self.limits = name, paths, port, limits
         self.leader = LeaderWatch()
         self.leases = Leases(paths)
+        self.audit = AuditLog(paths.audit_log)
         self.state: WorkerState = "starting"
         self._loop = asyncio.get_running_loop()
         self._identity = Identity.of(os.getpid())
@@ -75,6 +77,7 @@ class Worker:
         finally:
             server.close()
             self.leader.close()
+            self.audit.close()
             if guard is not None:
                 guard.cancel()
 

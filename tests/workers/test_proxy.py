@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.wire.acp import ErrorCode
+from gateway.wire.audit import Decision
 from gateway.wire.handoff import LeaderInfo
 from gateway.wire.limits import LIMITS
 from gateway.wire.process import Identity
@@ -101,9 +102,13 @@ class Client:
     def __init__(self) -> None:
         FakeBridge.made, FakeBridge.mute = [], False
         self.leader = LeaderWatch()
+        self.id = "c" * 32
+        self.decisions = list[Decision]()
         self.frames, self.paused, self.records = list[bytes](), False, list[Record]()
-        self.proxy = Proxy(self, self.leader, self.frames.append, [], self.throttle, acks=False)
-        self.screen = Screen("test", self)
+        self.proxy = Proxy(
+            self, self.leader, self.frames.append, [], self.throttle, lambda servers: "", acks=False
+        )
+        self.screen = Screen("test", self.proxy.ledger)
         self.asked = Counter[str]()
         self.generations = 0
         self.task = asyncio.get_running_loop().create_task(self.proxy.link.run())
@@ -120,18 +125,15 @@ class Client:
     def elsewhere(self, session_id: str) -> bool:
         return False
 
-    def attached(self, session_id: str) -> bool:
-        return session_id in self.proxy.ledger.sessions
-
     def directory(self, path: str) -> bool:
         return True
-
-    def take_tools(self, mcp_servers: Any) -> str:
-        return ""
 
     def record(self, *records: Record) -> bool:
         self.records += records
         return True
+
+    def audit(self, decision: Decision) -> None:
+        self.decisions.append(decision)
 
     # what happens
     def leader_ready(self) -> None:
@@ -538,3 +540,38 @@ async def test_the_end_of_a_client_closes_what_is_busy(client: Client) -> None:
     assert close["params"] == {"sessionId": "s1"}
     bridge.answer(close["id"], {})
     await finishing
+
+
+@scenario
+async def test_the_audit_log_says_who_answered_what(client: Client) -> None:
+    bridge = await client.new_session()
+    hook = {"sessionId": "s1", "hookEventName": "pre_tool_use", "toolName": "x", "toolUseId": "call-1"}
+    options = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
+    permission = {"sessionId": "s1", "options": options, "toolCall": {"toolCallId": "call-1"}}
+
+    def ask(number: int, method: str, params: dict[str, Any]) -> None:
+        bridge.say({"id": number, "method": method, "params": params})
+
+    def answer(number: int, result: str) -> None:
+        data = f'{{"jsonrpc":"2.0","id":"00000001.{number}","result":{result}}}'
+        client.proxy.receive(client.screen.receive(data.encode()))
+
+    ask(1, "_x.ai/hooks/run", hook)
+    answer(1, "{}")
+    ask(2, "_x.ai/hooks/run", hook)
+    answer(2, '{"decision":"deny"}')
+    ask(3, "session/request_permission", permission)
+    answer(3, '{"outcome":{"outcome":"selected","optionId":"yes"}}')
+    ask(4, "session/request_permission", permission)
+    client.send("session/cancel", {"sessionId": "s1"}, None)
+    ask(5, "_x.ai/hooks/run", hook)
+    bridge.die()
+    await settle()
+    assert [(d.by, d.kind, d.answer) for d in client.decisions] == [
+        ("client", "pre_tool_use", "allow"),
+        ("client", "pre_tool_use", "deny"),
+        ("client", "permission", "allow_once"),
+        ("gateway", "permission", "cancelled"),
+        ("gateway", "pre_tool_use", "void"),
+    ]
+    assert {d.tool_use_id for d in client.decisions} == {"call-1"}
