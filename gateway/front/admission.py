@@ -24,7 +24,17 @@ from typing import Literal
 from gateway.wire.handoff import SocketKind
 from gateway.wire.limits import LIMITS, SIZES
 
-__all__ = ["Admission", "Decision", "Gate", "HandOver", "Page", "Refuse", "Serve", "no_worker"]
+__all__ = [
+    "Admission",
+    "Decision",
+    "Gate",
+    "HandOver",
+    "Page",
+    "Refuse",
+    "Serve",
+    "no_worker",
+    "unknown_connection",
+]
 
 Page = Literal["healthz", "readyz", "status", "metrics"]
 
@@ -255,6 +265,15 @@ def no_worker() -> Refuse:
     )
 
 
+def unknown_connection() -> Refuse:
+    """410: also for one that was let go while its resume was held."""
+    return Refuse(
+        410,
+        "This connection is unknown or has expired. Connect again without Grok-Gateway-Connection and "
+        "Grok-Gateway-Received, and load the sessions that you need.",
+    )
+
+
 def _check_host(head: _Head, gate: Gate) -> Refuse | None:
     """A page that rebinds its name to 127.0.0.1 sends its own name here; a literal cannot be rebound."""
     host = _HOST.fullmatch(head.one(b"host"))
@@ -321,11 +340,7 @@ def _check_upgrade(head: _Head, route: _Route, gate: Gate) -> Refuse | None:
 def _check_resume(head: _Head, route: _Route, gate: Gate) -> Refuse | None:
     if not route.upgrade or not head.conn or gate.known(head.conn):
         return None
-    return Refuse(
-        410,
-        "This connection is unknown or has expired. Connect again without Grok-Gateway-Connection and "
-        "Grok-Gateway-Received, and load the sessions that you need.",
-    )
+    return unknown_connection()
 
 
 def _check_worker(head: _Head, route: _Route, gate: Gate) -> Refuse | None:

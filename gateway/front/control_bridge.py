@@ -4,6 +4,8 @@ It is the leader's first client, so that the constant ``initialize`` is the one 
 all, and it asks for health: the list of models, which the agent behind the leader answers in 1 ms,
 at any load and for any number of sessions.  It never names a session: it would become a subscriber
 and could become the driver, to whom hooks go.
+
+Being initialized, it is also the standby for a rescue (`gateway.front.rescue`), which it does not outlive.
 """
 
 from __future__ import annotations
@@ -48,11 +50,14 @@ class ControlBridge:
         self._process = process
         self._input = process.stdin
         os.set_blocking(self._input.fileno(), False)
+        self._output = bytearray()
         self._errors = bytearray()
         self._waiting = dict[bytes, asyncio.Future[dict[str, Any]]]()
         self._numbers = 0
         self._transports: list[asyncio.ReadTransport] = []
-        self.ended = asyncio.Event()
+        self._on_line: Callable[[bytes], None] | None = None
+        self._on_end: Callable[[], None] = lambda: None
+        self.ended = asyncio.Event()  #: it has ended or was taken for something else
 
     @classmethod
     async def open(
@@ -107,8 +112,33 @@ class ControlBridge:
         inner = result.get("result")
         return inner if isinstance(inner, dict) else result
 
+    def take(self, on_line: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+        """Use it for something else, until `close`: its lines go to ``on_line``; no `probe` any more."""
+        self._on_line, self._on_end = on_line, on_end
+        self._give_up()
+
+    def write(self, line: bytes) -> None:
+        """Send a line to the engine, once taken; what it does not read at once waits."""
+        self._output += line + b"\n"
+        self._flush()
+
+    def _flush(self) -> None:
+        fd, loop = self._input.fileno(), asyncio.get_running_loop()
+        try:
+            del self._output[: os.write(fd, self._output)]
+        except BlockingIOError:
+            pass
+        except OSError:  # its end is seen elsewhere
+            self._output.clear()
+        if self._output:
+            loop.add_writer(fd, self._flush)
+        else:
+            loop.remove_writer(fd)
+
     async def close(self) -> None:
         """End the bridge: EOF, TERM, KILL, each bounded."""
+        if not self._input.closed:
+            asyncio.get_running_loop().remove_writer(self._input.fileno())
         with contextlib.suppress(OSError):
             self._input.close()
         if not await wait_exit(self._process, LIMITS.bridge_eof):
@@ -138,6 +168,9 @@ class ControlBridge:
             self._transports.append(transport)
 
     def _received(self, data: bytes) -> None:
+        if self._on_line is not None:
+            self._on_line(data)
+            return
         line = parse_engine(data)
         if line.kind == "response" and (answer := self._waiting.get(line.id_raw)) and not answer.done():
             answer.set_result(line.body)
@@ -148,6 +181,10 @@ class ControlBridge:
             )
 
     def _end(self) -> None:
+        self._give_up()
+        self._on_end()
+
+    def _give_up(self) -> None:
         self.ended.set()
         for answer in self._waiting.values():
             if not answer.done():

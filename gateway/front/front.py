@@ -23,10 +23,12 @@ from gateway.front.admission import Gate, Page
 from gateway.front.intake import Intake
 from gateway.front.listener import HOST, Escrow
 from gateway.front.orphans import Orphans
+from gateway.front.rescue import Bridge, Rescuer
 from gateway.front.roster import Roster, Workers
 from gateway.paths import Paths
 from gateway.secret import SecretError, read_secret
 from gateway.settings import SettingError, Settings
+from gateway.wire.audit import AuditLog
 from gateway.wire.control import Channel, Packet, Server
 from gateway.wire.handoff import LeaderInfo
 from gateway.wire.limits import LIMITS, SIZES
@@ -73,6 +75,9 @@ class Keeper(Protocol):
     def info(self) -> LeaderInfo: ...
     def start(self) -> None: ...
     async def restart(self) -> str | None: ...
+    async def throwaway_bridge(
+        self, on_line: Callable[[bytes], None], on_end: Callable[[], None]
+    ) -> Bridge: ...
     async def close(self, end_leader: bool) -> None: ...
     def status(self) -> dict[str, Any]: ...
 
@@ -93,11 +98,11 @@ class Front:
         self._cause: asyncio.Future[Cause] = asyncio.get_running_loop().create_future()
         self._tasks = set[asyncio.Task[None]]()
         self._roster = Roster([f"worker_{number:02}" for number in range(settings.workers)], journaled)
-        self._orphans = Orphans(paths)
-        self._workers = Workers(
-            self._roster, paths.worker_socket, lambda: self._keeper.info, self._orphans.worker_lost
-        )
         self._keeper = make_keeper(self._leader_changed)
+        self._audit = AuditLog(paths.audit_log)
+        rescuer = Rescuer(self._keeper.throwaway_bridge, self._audit)
+        self._orphans = Orphans(paths, lambda: self._keeper.info, rescuer)
+        self._workers = Workers(self._roster, paths.worker_socket, lambda: self._keeper.info, self._orphans)
         gate = Gate(
             port=settings.port,
             secret=self._secret,
@@ -105,7 +110,7 @@ class Front:
             owned=self._roster.owned,
             ready=lambda conn: bool(self._roster.candidates(conn)),
         )
-        self._intake = Intake(listener, gate, self._workers.offer, self._page)
+        self._intake = Intake(listener, gate, self._workers.offer, self._page, self._orphans.hold)
         self._escrow = Escrow(paths.watchdog_socket, settings.port, listener)
 
     @property
@@ -166,6 +171,7 @@ class Front:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._orphans.close()
+        self._audit.close()
         await self._workers.close()  # first: a keeper that lets go of its leader must not alarm them
         await self._keeper.close(how.end_leader)
         await self._escrow.close(release=how.release_port)
@@ -173,6 +179,7 @@ class Front:
     # -- the leader ------------------------------------------------------------------------------
     def _leader_changed(self, info: LeaderInfo) -> None:
         self._workers.announce(info)
+        self._orphans.leader_changed()
 
     # -- pages and admission ---------------------------------------------------------------------
     def _secret(self) -> str:

@@ -13,9 +13,20 @@ import contextlib
 import errno
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
-from gateway.front.admission import Admission, Decision, Gate, HandOver, Page, Refuse, Serve, no_worker
+from gateway.front.admission import (
+    Admission,
+    Decision,
+    Gate,
+    HandOver,
+    Page,
+    Refuse,
+    Serve,
+    no_worker,
+    unknown_connection,
+)
 from gateway.front.web import Response, refusal
 from gateway.wire.limits import LIMITS, SIZES
 
@@ -31,8 +42,9 @@ class Intake:
     """All connections that are not (yet) a worker's.
 
     ``offer(decision, consumed, fd)`` sends a socket to a worker and says whether one took it;
-    ``page`` makes the answer of the front's own pages.  At most ``SIZES.pending_heads`` connections
-    are here at a time, more wait in the backlog.  ``counters`` counts by what became of them.
+    ``hold(conn)``: None, or until when a resume must wait; ``page`` makes the answer of the front's own
+    pages.  At most ``SIZES.pending_heads`` connections are here at a time, more wait in the backlog.
+    ``counters`` counts by what became of them.
     """
 
     def __init__(
@@ -41,11 +53,13 @@ class Intake:
         gate: Gate,
         offer: Callable[[HandOver, bytes, int], bool],
         page: Callable[[Page], Awaitable[Response]],
+        hold: Callable[[str], asyncio.Future[None] | None] = lambda conn: None,
     ) -> None:
         listener.setblocking(False)
         self._listener = listener
         self._gate = gate
         self._offer = offer
+        self._hold = hold
         self._page = page
         self._loop = asyncio.get_running_loop()
         self._open = False
@@ -120,20 +134,48 @@ class Intake:
             case None:
                 self.counters["gone"] += 1
                 arrival.sock.close()
-            case HandOver() if self._offer(decision, bytes(arrival.consumed), arrival.sock.fileno()):
-                self.counters[f"handed_{decision.kind}"] += 1
-                arrival.sock.close()
+            case HandOver() if (free := self._hold(decision.conn)) is not None:
+                self.counters["held"] += 1
+                self._later(self._held(arrival.sock, decision, bytes(arrival.consumed), free))
             case HandOver():
-                self._answer(arrival.sock, no_worker())
+                self._hand_over(arrival.sock, decision, bytes(arrival.consumed))
             case _:
                 self._answer(arrival.sock, decision)
         self._update_listening()
+
+    def _hand_over(self, sock: socket.socket, decision: HandOver, consumed: bytes) -> None:
+        if self._offer(decision, consumed, sock.fileno()):
+            self.counters[f"handed_{decision.kind}"] += 1
+            sock.close()
+        else:
+            self._answer(sock, no_worker())
+
+    async def _held(
+        self, sock: socket.socket, decision: HandOver, consumed: bytes, free: asyncio.Future[None]
+    ) -> None:
+        """Hand it over once the connection is free; told to come again after ``LIMITS.resume_hold``."""
+        try:
+            async with asyncio.timeout(LIMITS.resume_hold):
+                await free
+        except TimeoutError:
+            self._answer(sock, no_worker())
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            if self._gate.known(decision.conn):
+                self._hand_over(sock, decision, consumed)
+            else:
+                self._answer(sock, unknown_connection())
 
     def _answer(self, sock: socket.socket, decision: Refuse | Serve) -> None:
         if isinstance(decision, Refuse):
             self.counters[f"refused_{decision.status}"] += 1
             log.info("refused: %d %s", decision.status, decision.text)
-        task = self._loop.create_task(self._respond(sock, decision))
+        self._later(self._respond(sock, decision))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
         self._answering.add(task)
         task.add_done_callback(self._answered)
 

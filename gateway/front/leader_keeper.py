@@ -98,6 +98,7 @@ class LeaderKeeper:
         self._child: subprocess.Popen[bytes] | None = None
         self._exit: Exit | None = None
         self._bridge: ControlBridge | None = None
+        self._lent = False  # the control bridge went to a rescue and has no successor yet
         self._models: dict[str, Any] | None = None
         self._settled = set[asyncio.Future[None]]()
         self.info = LeaderInfo(socket=str(paths.leader_socket), engine="grok")
@@ -125,6 +126,22 @@ class LeaderKeeper:
         finally:
             self._settled.discard(settled)
         return None if self._machine.state == "ready" else self._machine.reason
+
+    async def throwaway_bridge(
+        self, on_line: Callable[[bytes], None], on_end: Callable[[], None]
+    ) -> ControlBridge:
+        """An initialized bridge that the caller closes.  Raises BridgeStartError and NoAnswerError.
+
+        It is the control bridge, whose place another one takes at once; a fresh one while there is none.
+        """
+        if self._machine.state != "ready":
+            raise NoAnswerError(f"the leader is {self._machine.state}")
+        if self._bridge is not None and not self._bridge.ended.is_set():
+            bridge, self._bridge, self._lent = self._bridge, None, True
+        else:
+            bridge, _ = await self._new_bridge(self._limits.bridge_start)
+        bridge.take(on_line, on_end)
+        return bridge
 
     async def close(self, end_leader: bool) -> None:
         """Stop keeping it.  ``end_leader``: end it too and verify that; else the next front adopts it."""
@@ -266,18 +283,23 @@ class LeaderKeeper:
     async def _open_bridge(self, timeout: float) -> None:
         launch = self._launch
         assert launch is not None
-        self._bridge, result = await ControlBridge.open(
+        self._bridge, result = await self._new_bridge(timeout)
+        meta = result.get("_meta")
+        if isinstance(meta, Mapping):
+            if isinstance(version := meta.get("agentVersion"), str):
+                self._launch = dataclasses.replace(launch, version=version)
+            self._keep_models(meta.get("modelState"))
+
+    async def _new_bridge(self, timeout: float) -> tuple[ControlBridge, dict[str, Any]]:
+        launch = self._launch
+        assert launch is not None
+        return await ControlBridge.open(
             launch.bridge(self._paths),
             link=launch.link,
             env=launch.bridge_environment(self._environ),
             cwd=self._paths.state,
             timeout=timeout,
         )
-        meta = result.get("_meta")
-        if isinstance(meta, Mapping):
-            if isinstance(version := meta.get("agentVersion"), str):
-                self._launch = dataclasses.replace(launch, version=version)
-            self._keep_models(meta.get("modelState"))
 
     def _keep_models(self, state: Any) -> None:
         models = model_list(state)
@@ -297,11 +319,14 @@ class LeaderKeeper:
         while self._machine.state == "ready":
             await self._until(due)
             due = loop.time() + self._limits.probe_interval
+            bridge = self._bridge
             try:
                 await self._probe()
             except BridgeStartError as error:
                 log.warning("leader: %s", error)
             except NoAnswerError as error:
+                if bridge is not None and self._lent:  # it was taken while it was being asked
+                    continue
                 log.warning("leader: probe missed: %s", error)
                 await self._close_bridge()  # the next one may find a way that this one did not
                 self._feed(Missed(str(error)))
@@ -311,6 +336,9 @@ class LeaderKeeper:
 
     async def _until(self, due: float) -> None:
         """Sleep, but no longer than the bridge lives; one that could not be had is tried at its time."""
+        if self._lent:
+            self._lent = False
+            return
         bridge = self._bridge
         ended = asyncio.Event() if bridge is None or bridge.ended.is_set() else bridge.ended
         with contextlib.suppress(TimeoutError):

@@ -14,17 +14,18 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from gateway.front.admission import HandOver
 from gateway.wire import control
 from gateway.wire.control import Channel, ControlError, Packet
 from gateway.wire.handoff import LeaderInfo, SocketOffer, WorkerHello, WorkerState
 from gateway.wire.limits import LIMITS
+from gateway.wire.process import Identity
 
-__all__ = ["Roster", "Seat", "Workers"]
+__all__ = ["Bereft", "Roster", "Seat", "Workers"]
 
 log = logging.getLogger("front.roster")
 
@@ -123,6 +124,10 @@ class Roster:
     def owned(self, token: str) -> bool:
         return token in self._tokens
 
+    def connections_of(self, name: str) -> list[str]:
+        """What a worker has, or had when it was lost."""
+        return [conn for conn, owner in self._connections.items() if owner == name]
+
     def candidates(self, conn: str = "", token: str = "") -> list[str]:
         """Workers to offer a socket to, the best one first; empty: nobody takes it now.
 
@@ -157,20 +162,38 @@ class Roster:
         return owner if owner and self._seats[owner].state in ("starting", "ready") else None
 
 
+class Bereft(Protocol):
+    """Who looks after the connections of a lost worker, and the turns of a worker that asks for it."""
+
+    def worker_lost(self, worker: Identity | None, connections: Collection[str]) -> None:
+        """The channel to a worker has broken; it had these connections."""
+
+    def worker_back(self, worker: Identity) -> None:
+        """There is a new channel to it."""
+
+    def offered(self, conn: str) -> None:
+        """A socket that resumes this connection is on its way to a worker."""
+
+    async def rescue(self, conn: str, sessions: Sequence[str], reason: str) -> bool:
+        """End the turns of these sessions: whether nothing of them is at work any more."""
+
+
 class Workers:
-    """The channels to the workers, and the hand-off over them.  ``on_lost()``: one has broken."""
+    """The channels to the workers, and the hand-off over them."""
 
     def __init__(
         self,
         roster: Roster,
         socket_of: Callable[[str], Path],
         leader: Callable[[], LeaderInfo],
-        on_lost: Callable[[], None],
+        bereft: Bereft,
     ) -> None:
         self._roster = roster
         self._socket_of = socket_of
         self._leader = leader
-        self._on_lost = on_lost
+        self._bereft = bereft
+        self._processes = dict[str, Identity]()
+        self._rescues = set[asyncio.Task[None]]()
         self._channels = dict[str, Channel]()
         self._unsettled = {seat.name for seat in roster.seats}
         self._settled = asyncio.Event()
@@ -205,6 +228,8 @@ class Workers:
             if channel is not None and channel.send_now(packet):
                 if decision.kind != "mcp":  # a lent call takes no seat
                     self._roster.offered(name)
+                if decision.conn:
+                    self._bereft.offered(decision.conn)
                 return True
             log.warning("%s does not take a socket, its queue is full or it is gone", name)
         return False
@@ -230,9 +255,10 @@ class Workers:
         return found
 
     async def close(self) -> None:
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._rescues]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for channel in tuple(self._channels.values()):
             channel.close()
 
@@ -242,7 +268,7 @@ class Workers:
             lost = asyncio.Event()
 
             def on_packet(channel: Channel, packet: Packet) -> None:
-                self._received(name, packet)
+                self._received(name, channel, packet)
 
             def on_closed(channel: Channel, lost: asyncio.Event = lost) -> None:
                 self._left(name)
@@ -266,11 +292,14 @@ class Workers:
                 await lost.wait()
             await asyncio.sleep(LIMITS.reconnect)
 
-    def _received(self, name: str, packet: Packet) -> None:
+    def _received(self, name: str, channel: Channel, packet: Packet) -> None:
         fields = packet.fields
         match packet.op:
             case "hello":
                 hello = WorkerHello.from_fields(fields)
+                if process := Identity.of(hello.pid):
+                    self._processes[name] = process
+                    self._bereft.worker_back(process)
                 self._roster.joined(name, hello)
                 log.info("%s joined: pid %d, %s, %d sockets", name, hello.pid, hello.state, hello.sockets)
             case "load":
@@ -279,7 +308,17 @@ class Workers:
                 self._roster.owns(name, fields.get("connections", ()), fields.get("tokens", ()))
             case "disowns":
                 self._roster.disowns(name, fields.get("connections", ()), fields.get("tokens", ()))
+            case "rescue":
+                task = asyncio.create_task(self._rescue(channel, packet))
+                self._rescues.add(task)
+                task.add_done_callback(self._rescues.discard)
         packet.close_fds()
+
+    async def _rescue(self, channel: Channel, packet: Packet) -> None:
+        fields = packet.fields
+        sessions = [session["sessionId"] for session in fields["sessions"]]
+        idle = await self._bereft.rescue(fields["conn"], sessions, fields["reason"])
+        channel.answer(packet, "rescued", idle=idle)
 
     def _left(self, name: str) -> None:
         self._channels.pop(name, None)
@@ -287,7 +326,7 @@ class Workers:
         if not self._channels:
             self._empty.set()
         log.info("%s left", name)
-        self._on_lost()
+        self._bereft.worker_lost(self._processes.pop(name, None), self._roster.connections_of(name))
 
     def _settle(self, name: str) -> None:
         self._unsettled.discard(name)

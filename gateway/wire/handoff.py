@@ -12,6 +12,9 @@ disowns    W→F         the same fields, no longer owned
 load       W→F         ``{state, sockets}`` whenever one of them changes
 leader     F→W         the fields of `LeaderInfo`, at once after hello and at every change
 socket     F→W         `SocketOffer`, the consumed request bytes as payload, one descriptor
+rescue     W→F R       ``{conn, sessions: [{sessionId}], reason}``: end their turns, the bridge is lost
+                       and a hook was open; answered by ``rescued {idle}`` when no bridge of the rescue
+                       is left: then (and only then) the sessions may be attached again
 ========== =========== ==========================================================================
 
 Anybody may ask a worker ``ping`` (answer ``pong {state}``) and ``status``.

@@ -46,6 +46,7 @@ class Limits:
     pre_hook_margin: float = _row(15, "a deny must reach Grok well before the registered timeout", guard=True)
     dialog: float = _row(570, "a person may think; ends before the pre hook's absolute deadline", guard=True)
     check: float = _row(540, "a check or test run after an edit; ends before the dialog window", guard=True)
+    post_edit: float = _row(120, "a check of one edited file; the model waits for it", guard=True)
     policy: float = _row(15, "a policy decision is computation, not thought", guard=True)
     ack: float = _row(5, "a live client says so at once; no word means nobody is there", guard=True)
     early_answer: float = _row(1, "post and stop hooks: answered before the client's timeout", guard=True)
@@ -77,6 +78,7 @@ class Limits:
     terminate: float = _row(3, "TERM to KILL for a child and its process group")
     bridge_eof: float = _row(1, "a bridge exits 8 ms after EOF; afterwards TERM")
     leader_start: float = _row(30, "0.3 s measured; a cold disk and a busy machine may need more")
+    chatter: float = _row(10, "a child that talks without end must fill neither the log nor the loop")
     bridge_start: float = _row(15, "0.3 s measured, 1.3 s with ten at once")
     leader_poll: float = _row(0.02, "a starting leader is looked at this often; it needs 0.2 s")
     leftovers: float = _row(1, "TERM to KILL for tools of a dead leader: the next one waits for it")
@@ -92,6 +94,9 @@ class Limits:
     drain_all: float = _row(3, "all workers drain at once: nobody to hand over to")
     stop_decision: float = _row(0.5, "the front waits to see whether the workers stop too")
     rescue: float = _row(2, "a rescue bridge cancels a turn in 20 ms; then it is closed by force")
+    rescue_pause: float = _row(0.02, "between two looks at what a rescue has ended; a cancel needs 8 ms")
+    rescue_again: float = _row(0.5, "a rescue that failed is tried again, as long as the leader is ready")
+    resume_hold: float = _row(6, "a resume waits for the rescue of its connection; then 503, come again")
     systemd_watchdog: float = _row(30, "WatchdogSec of the unit; fed at a third of it")
     escrow: float = _row(2, "the front asks the watchdog for the listening socket")
     lock: float = _row(1, "a lock file is held for microseconds, unless its holder is stopped")
@@ -191,6 +196,7 @@ class Sizes:
     channel_queue: int = 256  # packets waiting on a control channel
     launcher: int = 64 * 1024  # of a shell wrapper, searched for the program that it starts
     stderr_tail: int = 4096  # of a child, kept for error texts
+    chatter: int = 100  # lines of a child's stderr, or noise on its stdout, logged within `Limits.chatter`
     open_requests: int = 256  # of one client, unanswered
     open_gates: int = 256  # of one client
     sessions: int = 64  # of one connection
@@ -215,10 +221,12 @@ class Sizes:
     leader_starts: int = 5  # within circuit_window; then the circuit opens
     probe_misses: int = 3
     start_retries: int = 3
+    rescues: int = 5  # tries to end a turn that nobody serves; then its client may have it back
     status_clients: int = 256  # listed by `status`
     lent_body: int = 16 * 2**20  # POST /mcp/<token>; 413 above
     pinned_copy: int = 256 * 2**20  # room for the engine's copy, 166 MB measured
     model_request: int = 64 * 2**20  # to the offline model; 413 above
+    pi_entries: int = 1000  # of one Pi process that its session could not take yet; the oldest are dropped
     lent_calls: int = 64  # parked lent calls of one connection
 
 

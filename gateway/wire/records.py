@@ -24,9 +24,14 @@ __all__ = [
     "Opened",
     "OptionSet",
     "Owned",
+    "PiBound",
+    "PiTurnClosed",
+    "PiTurnOpened",
+    "PiUnbound",
     "Record",
     "RequestClosed",
     "RequestOpened",
+    "Rescued",
     "SessionRecord",
     "TokenAdded",
     "TokenRemoved",
@@ -58,8 +63,12 @@ class ConnectionRecord:
     gates: dict[str, GateOpened] = dataclasses.field(default_factory=dict)  #: by id
     requests: dict[str, RequestOpened] = dataclasses.field(default_factory=dict)  #: by key
     tokens: dict[str, TokenAdded] = dataclasses.field(default_factory=dict)
+    rescued: dict[str, str] = dataclasses.field(default_factory=dict)
+    #: sessions whose turns were ended for want of a client, and why; until the next request for one
     received: int = 0  #: client text frames accepted
     sent: int = 0  #: server text frames, as last recorded
+    pi_sessions: dict[str, PiBound] = dataclasses.field(default_factory=dict)  #: by Pi session
+    pi_turns: dict[str, PiTurnOpened] = dataclasses.field(default_factory=dict)  #: by turn
 
     def snapshot(self) -> list[Record]:
         """The fewest records that make this state."""
@@ -72,7 +81,8 @@ class ConnectionRecord:
         for session_id, session in self.sessions.items():
             records.append(Attached(session_id, session.params))
             records += session.options.values()
-        return [*records, *self.gates.values(), *self.requests.values(), *self.tokens.values()]
+        records += [*self.gates.values(), *self.requests.values(), *self.tokens.values()]
+        return [*records, *(Rescued([session_id], reason) for session_id, reason in self.rescued.items())]
 
 
 # -- records -----------------------------------------------------------------------------------------
@@ -224,6 +234,7 @@ class RequestOpened(Record):
 
     def apply(self, state: ConnectionRecord) -> None:
         state.requests[self.key] = self
+        state.rescued.pop(self.session_id, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -234,6 +245,17 @@ class RequestClosed(Record):
 
     def apply(self, state: ConnectionRecord) -> None:
         state.requests.pop(self.key, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rescued(Record):
+    """The turns of these sessions, running and queued, were ended by a rescue (`gateway.wire.rescue`)."""
+
+    sessions: list[str]
+    reason: str
+
+    def apply(self, state: ConnectionRecord) -> None:
+        state.rescued.update(dict.fromkeys(self.sessions, self.reason))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -266,3 +288,56 @@ class Counted(Record):
 
     def apply(self, state: ConnectionRecord) -> None:
         state.received, state.sent = self.received, max(state.sent, self.sent)
+
+
+# -- of a Pi client ----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PiBound(Record):
+    """A session of Pi has this Grok session; the newest record of a Pi session counts."""
+
+    session: str
+    grok: str
+    cwd: str
+    delivered: str = ""  #: newest entry of Pi's branch that Grok knows
+    made: bool = False  #: the Grok session exists: load it, do not make it
+
+    def apply(self, state: ConnectionRecord) -> None:
+        state.pi_sessions[self.session] = self
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PiUnbound(Record):
+    """A session of Pi is closed, or its next turn makes another Grok session."""
+
+    session: str
+
+    def apply(self, state: ConnectionRecord) -> None:
+        state.pi_sessions.pop(self.session, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PiTurnOpened(Record):
+    """A turn of Pi is about to be given to Grok; written *before* its prompt is."""
+
+    turn: str
+    session: str
+    grok: str
+    prompt_id: str
+    frame: int  #: newest frame from the engine at that moment: the turn's own come after it
+    model: str = ""
+    own: bool = False  #: Grok has started it by itself: no prompt will be answered
+
+    def apply(self, state: ConnectionRecord) -> None:
+        state.pi_turns[self.turn] = self
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PiTurnClosed(Record):
+    """Pi has had the end of a turn."""
+
+    turn: str
+
+    def apply(self, state: ConnectionRecord) -> None:
+        state.pi_turns.pop(self.turn, None)

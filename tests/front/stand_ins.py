@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from gateway.wire.control import Channel, Packet, Server
 from gateway.wire.handoff import LeaderInfo, WorkerHello
+from gateway.wire.process import Identity
 
 
 class StandInWorker:
@@ -103,6 +105,12 @@ class StandInKeeper:
         self.change(dataclasses.replace(self.info, generation="5ca1ab1e"))
         return os.environ.get("STAND_IN_FAILURE")
 
+    async def throwaway_bridge(
+        self, on_line: Callable[[bytes], None], on_end: Callable[[], None]
+    ) -> StandInBridge:
+        self._note("throwaway_bridge")
+        return StandInBridge(on_line)
+
     async def close(self, end_leader: bool) -> None:
         self._note(f"close end_leader={end_leader}")
 
@@ -114,6 +122,32 @@ class StandInKeeper:
         if self._journal:
             with self._journal.open("a") as file:
                 file.write(f"{os.getpid()} {call}\n")
+
+
+class StandInBridge:
+    """A throwaway bridge to an engine at which nothing is at work."""
+
+    def __init__(self, on_line: Callable[[bytes], None]) -> None:
+        self._on_line = on_line
+
+    def write(self, line: bytes) -> None:
+        message = json.loads(line)
+        if "id" in message:
+            result = {"result": {"sessions": []}}
+            answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+            asyncio.get_running_loop().call_soon(self._on_line, json.dumps(answer).encode())
+
+    async def close(self) -> None: ...
+
+
+class NobodyBereft:
+    """Looks after nothing."""
+
+    def worker_lost(self, worker: Identity | None, connections: Collection[str]) -> None: ...
+    def worker_back(self, worker: Identity) -> None: ...
+    def offered(self, conn: str) -> None: ...
+    async def rescue(self, conn: str, sessions: Sequence[str], reason: str) -> bool:
+        return True
 
 
 class StandInEscrow:

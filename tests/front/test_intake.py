@@ -23,7 +23,7 @@ from gateway.front.web import Response, health
 from gateway.wire.handoff import LeaderInfo, SocketOffer
 from gateway.wire.limits import LIMITS, SIZES
 from tests.conftest import find_free_port
-from tests.front.stand_ins import StandInWorker
+from tests.front.stand_ins import NobodyBereft, StandInWorker
 
 NAMES = ("worker_00", "worker_01")
 SECRET = "5e" * 32
@@ -39,7 +39,7 @@ class Setting:
         self.listener = listening or listener.bind(self.port)
         self.roster = Roster(NAMES, lambda conn: False)
         self.leader = LeaderInfo("ready", generation="00000001", bridge=["grok"])
-        self.links = Workers(self.roster, self.socket_of, lambda: self.leader, lambda: None)
+        self.links = Workers(self.roster, self.socket_of, lambda: self.leader, NobodyBereft())
         gate = Gate(
             self.port,
             lambda: SECRET,
