@@ -24,10 +24,10 @@ from gateway.paths import Paths
 from gateway.wire import acp, jsonrpc
 from gateway.wire.acp import CloseCode, ErrorCode
 from gateway.wire.audit import AuditLog
-from gateway.wire.journal import Journal, frames_path
+from gateway.wire.journal import Journal, JournalError, frames_path, journal_path, read_journal
 from gateway.wire.leases import Leases
 from gateway.wire.limits import Limits
-from gateway.wire.records import Introduced, Opened, Owned
+from gateway.wire.records import ConnectionRecord, Introduced, Opened, Owned
 from workers.leader import LeaderWatch
 from workers.lent_tools import LentTools
 from workers.proxy import Proxy
@@ -97,7 +97,13 @@ class Host(Protocol):
 
 
 class Connection:
-    """See the module.  Made by `open` or `take_over`."""
+    """See the module.  Made by `open` or `take_over`.
+
+    `KIND` is what its sockets ask for; a class of another kind has something else between the socket and
+    the proxy, and overrides `_text`, `_emit` and `_restored`.
+    """
+
+    KIND = "ws"
 
     def __init__(self, host: Host, connection_id: str, journal: Journal, frames: FrameBuffer) -> None:
         self._host = host
@@ -132,7 +138,7 @@ class Connection:
         Raises JournalError or OSError when its files cannot be made.
         """
         acks = _ACKS.search(head) is not None
-        journal = Journal.create(host.paths, Opened(connection_id, acks=acks), host.owned())
+        journal = Journal.create(host.paths, Opened(connection_id, cls.KIND, acks), host.owned())
         try:
             frames = FrameBuffer(frames_path(host.paths, connection_id), create=True)
         except OSError:
@@ -145,6 +151,9 @@ class Connection:
     @classmethod
     def take_over(cls, host: Host, connection_id: str) -> Connection:
         """Go on with the connection of a worker that has died.  Raises JournalError or OSError."""
+        kept = read_journal(journal_path(host.paths, connection_id))
+        if kept is None or kept.kind != cls.KIND:
+            raise JournalError(f"connection {connection_id[:8]} is not one of kind {cls.KIND}")
         journal = Journal.adopt(host.paths, connection_id, host.owned())
         path = frames_path(host.paths, connection_id)
         try:
@@ -156,9 +165,13 @@ class Connection:
         connection.state = State.DETACHED
         connection.proxy.restore(journal.state)
         connection._lent.restore(list(journal.state.tokens))
+        connection._restored(journal.state)
         connection._await_client()
         connection._run = connection._start(connection._keep_link("bridge"))
         return connection
+
+    def _restored(self, record: ConnectionRecord) -> None:
+        """The proxy has what the journal tells; nothing has been heard of the engine yet."""
 
     # -- sockets -------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ from workers import lent_endpoint
 from workers.connection import Connection, State
 from workers.leader import LeaderWatch
 from workers.lent_tools import LentTools
+from workers.pi.connection import PiConnection
 
 __all__ = ["Worker"]
 
@@ -188,7 +189,7 @@ class Worker:
         self._counters[f"taken_{offer.kind}"] += 1
         if offer.kind == "mcp":
             await lent_endpoint.serve(sock, head, self._lenders.get)
-        elif offer.kind == "ws" and self.state == "ready":
+        elif self.state == "ready":
             await self._attach(offer, head, sock)
         else:
             await self._refuse(sock, b"503 Service Unavailable")
@@ -197,16 +198,20 @@ class Worker:
         connection = self._connections.get(offer.conn)
         if connection is None:
             try:
+                kind = PiConnection if offer.kind == "pi" else Connection
                 if offer.conn:
-                    connection = Connection.take_over(self, offer.conn)
+                    connection = kind.take_over(self, offer.conn)
                 else:
-                    connection = Connection.open(self, secrets.token_hex(16), head)
+                    connection = kind.open(self, secrets.token_hex(16), head)
             except (JournalError, OSError, ValueError) as error:
                 log.error("cannot take a client: %s", error)
                 await self._refuse(sock, b"410 Gone" if offer.conn else b"503 Service Unavailable")
                 return
             self._connections[connection.id] = connection
             self._claim("owns", [connection.id])
+        elif offer.kind != connection.KIND:
+            await self._refuse(sock, b"410 Gone")
+            return
         attached = await connection.adopt(sock, head, offer.received)
         if not attached and connection.state is State.OPENING:
             connection.end("the handshake failed")

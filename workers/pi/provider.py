@@ -1,0 +1,517 @@
+"""The provider of one Pi process: what its extension asks, and what the engine tells it.
+
+Thin: it knows which conversation a message is about and lets that decide.  Everything here may end with the
+worker; what must not is in the journal (`restore`) or with the extension, which comes back and says it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from gateway.paths import Paths
+from gateway.wire import acp
+from gateway.wire.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, EngineLine, dump, parse_engine
+from gateway.wire.limits import SIZES
+from gateway.wire.records import ConnectionRecord, Introduced, PiUnbound, Record
+from workers.leader import LeaderWatch
+from workers.pi import commands, protocol
+from workers.pi.answering import Answering
+from workers.pi.autonomy import Autonomy
+from workers.pi.binding import Binding
+from workers.pi.conversation import Conversation
+from workers.pi.engine import CallFailed, Engine
+from workers.pi.grok_session import NeedAll
+from workers.pi.models import Models
+from workers.pi.peer import Peer
+from workers.pi.protocol import Fields, Incoming, ProtocolError, UserError
+from workers.pi.running import Running
+from workers.pi.settings import PiSettingError, PiSettings
+from workers.pi.side import Side, remove
+from workers.pi.turn import End, Turn
+from workers.pi.wording import disarmed
+
+__all__ = ["Host", "Provider"]
+
+log = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """What the provider needs of its connection."""
+
+    id: str
+
+    def to_extension(self, frame: bytes) -> None:
+        """Send to the extension; dropped when it is not connected."""
+
+    def to_engine(self, message: bytes) -> None:
+        """A message of the provider as a client of the engine."""
+
+    def record(self, *records: Record) -> bool:
+        """Write to the journal."""
+
+    def newest_frame(self) -> int:
+        """Number of the newest kept frame from the engine."""
+
+    def kept_frames(self) -> Iterable[tuple[int, bytes]]:
+        """The kept frames with their numbers, oldest first."""
+
+    def elsewhere(self, session_id: str) -> bool:
+        """Another living connection has this Grok session."""
+
+    def owner_of(self, session_id: str) -> str:
+        """The attached Grok session that a session is, or is a subagent's of; "" if it is neither."""
+
+
+class Provider:
+    """See the module.  ``frame`` and ``receive`` are what comes from both sides."""
+
+    def __init__(self, host: Host, paths: Paths, leader: LeaderWatch) -> None:
+        self._host, self._paths, self._leader = host, paths, leader
+        self._loop = asyncio.get_running_loop()
+        self.engine = Engine(host.to_engine, self._told, self._asked, self._answered)
+        self.peer = Peer(host.to_extension)
+        self.settings = PiSettings()
+        self.models = Models.load(paths.models_file)
+        self.agent_dir = ""
+        self.pi = ""  #: version of Pi, for people
+        self.current = ""  #: the session of Pi on screen
+        self.conversations = dict[str, Conversation]()
+        self._problem = ""  # why the settings cannot be used
+        self._sides = dict[str, Side]()  # by Grok session
+        self._turns = dict[str, asyncio.Task[Any]]()  # calls of Pi that wait for the engine, by turn
+        self._tasks = set[asyncio.Task[Any]]()
+        self._entries = collections.OrderedDict[str, dict[str, Any]]()  # not taken by the extension yet
+        self._answering = Answering(self, self.peer)
+        self._autonomy = Autonomy(self.peer)
+
+    # -- from the extension --------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """One frame of the extension."""
+        try:
+            message = protocol.parse(data)
+        except ProtocolError as error:
+            self._host.to_extension(protocol.error_bytes(b"null", error.code, str(error)))
+            return
+        if message.kind == "response":
+            self.peer.answered(message)
+        elif message.kind == "notification":
+            self._notified(message)
+        elif (handler := _REQUESTS.get(message.method)) is None:
+            text = f"Method not found: {message.method[:64]}"
+            self._host.to_extension(_error(message, ProtocolError(METHOD_NOT_FOUND, text)))
+        elif message.method != "hello" and not self.peer.here:
+            first = UserError("The first message of a connection is hello.")
+            self._host.to_extension(_error(message, first))
+        else:
+            self.start(self._serve(message, handler))
+
+    async def _serve(self, message: Incoming, handler: _Handler) -> None:
+        try:
+            frame = protocol.reply(message.id, await handler(self, message.fields))
+        except ProtocolError as error:
+            frame = _error(message, error)
+        except PiSettingError as error:
+            frame = _error(message, UserError(disarmed(str(error))))
+        except CallFailed as error:
+            frame = _error(message, UserError(disarmed(f"Grok: {error}")))
+        except Exception:
+            log.exception("%s failed", message.method)
+            text = "An error inside the gateway; its worker's log says more (grok-gateway logs)."
+            frame = _error(message, ProtocolError(INTERNAL_ERROR, text))
+        self._host.to_extension(frame)
+
+    def _notified(self, message: Incoming) -> None:
+        try:
+            fields = message.fields
+            match message.method:
+                case "turn/abort":
+                    self._abort(fields.text("turn"))
+                case "session/close":
+                    self.start(self._leave(fields.text("session")))
+                case "ui/shown":
+                    self.peer.shown(fields.text("ask"))
+        except ProtocolError as error:
+            log.warning("a notification is ignored: %s", error)
+
+    async def _hello(self, fields: Fields) -> Mapping[str, Any]:
+        version = fields.number("v")
+        if version != protocol.VERSION:
+            older = "Pi extension" if version < protocol.VERSION else "gateway"
+            raise UserError(
+                f"The Pi extension speaks protocol {version}, this gateway {protocol.VERSION}. Update the "
+                f"{older}: `grok-gateway pi install` installs the extension that belongs to the gateway."
+            )
+        self.agent_dir, self.pi = fields.text("agent_dir"), fields.text_or("pi")
+        environ = {k: v for k, v in fields.mapping("env").items() if isinstance(v, str)}
+        try:
+            self.settings, self._problem = PiSettings.load(self.agent_dir, environ), ""
+        except PiSettingError as error:
+            self._problem = disarmed(str(error))
+        self.peer.limits = self.settings.limits
+        self._host.record(Introduced({"name": "pi", "version": self.pi, "mode": fields.text_or("mode")}))
+        self.models = Models.load(self._paths.models_file)
+        # What follows on this socket must find the extension here.
+        self._loop.call_soon(lambda: self.peer.arrived(ui=fields.flag("ui"), mode=fields.text_or("mode")))
+        info = self._leader.info
+        return {
+            "v": protocol.VERSION,
+            "conn": self._host.id,
+            "engine": {
+                "name": info.engine if info else "",
+                "state": "ready" if info else "absent",
+                "reason": "" if info else self._leader.reason,
+            },
+            "models": self.models.to_json(),
+            "commands": list(protocol.COMMANDS),
+            "max_frame": SIZES.frame,
+            "veto_auto_compaction": True,
+            **({"notice": self._problem} if self._problem else {}),
+        }
+
+    async def _session(self, fields: Fields) -> Mapping[str, Any]:
+        session, cwd = fields.text("session"), fields.text("cwd")
+        conversation = self._conversation(session, cwd)
+        conversation.active = fields.names("active") or frozenset()
+        conversation.on_screen = True
+        self.current = session
+        if fields.text_or("reason") == "tree":
+            self.record(PiUnbound(session))
+            await conversation.grok.leave()
+        elif conversation.grok.binding is None and fields.given("binding"):
+            conversation.grok.binding = Binding.of_entry(fields.mapping("binding"), session, cwd)
+        self._loop.call_soon(self._send_entries)
+        self._loop.call_soon(self.show_status)
+        binding = conversation.grok.binding
+        if binding is None:
+            return {"state": "new", "perms": self.settings.mode}
+        if conversation.grok.attached:
+            return {"state": "bound", "delivered": binding.delivered, "perms": self.settings.mode}
+        busy = self._host.elsewhere(binding.grok)
+        return {"state": "busy" if busy else "bound", "perms": self.settings.mode}
+
+    async def _turn(self, fields: Fields) -> Mapping[str, Any]:
+        if self._problem:
+            raise UserError(self._problem)
+        turn = fields.text("turn")
+        task = self._turns.get(turn)
+        if task is None:
+            work = self._side(fields) if fields.text_or("kind") == "side" else self._take(fields)
+            task = self._turns[turn] = self.start(work)
+            task.add_done_callback(lambda done: self._turns.pop(turn, None))
+        try:
+            await asyncio.shield(task)
+        except NeedAll:
+            return {"need": "all"}
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise
+            raise UserError("The turn was aborted before Grok had it.") from None
+        return {"accepted": True}
+
+    async def _take(self, fields: Fields) -> None:
+        session = fields.text("session")
+        conversation = self._conversation(session, fields.text("cwd"))
+        if (active := fields.names("active")) is not None:
+            conversation.active = active
+        elif session != self.current and self.current in self.conversations:
+            conversation.active = self.conversations[self.current].active
+        await conversation.take(fields)
+        self.show_status()
+
+    async def _side(self, fields: Fields) -> None:
+        side = await Side.open(self, fields, self._paths.run)
+        self._sides[side.grok] = side
+        self.start(self._run_side(side, fields))
+
+    async def _run_side(self, side: Side, fields: Fields) -> None:
+        try:
+            await side.run(fields)
+        finally:
+            await side.close()
+            del self._sides[side.grok]
+
+    def _abort(self, turn: str) -> None:
+        if task := self._turns.get(turn):
+            task.cancel()
+        if (found := self._running(turn)) is not None:
+            owner, running = found
+            owner.abort(running)
+
+    async def _resume(self, fields: Fields) -> Mapping[str, Any]:
+        found = self._running(fields.text("turn"))
+        if found is None:
+            return {"ok": False, "again": True, "reason": "the gateway does not have this turn"}
+        running = found[1]
+        if not running.whole:
+            reason = "The gateway has lost the beginning of this turn; its answer is in Grok's session."
+            running.stop(End("error", error=reason))
+            return {"ok": False, "again": False, "reason": reason}
+        blocks, seq = fields.objects("blocks"), fields.number("seq")
+        self._loop.call_soon(running.resume, seq, blocks)  # after the answer
+        return {"ok": True}
+
+    async def _command(self, fields: Fields) -> Mapping[str, Any]:
+        return await commands.run(self, fields.text_or("name"), fields.text_or("args"))
+
+    async def _leave(self, session: str) -> None:
+        conversation = self.conversations.pop(session, None)
+        if conversation is None:
+            return
+        self._host.record(PiUnbound(session))
+        for running in tuple(conversation.turns.values()):
+            conversation.abort(running)
+            conversation.forget(running)
+        await conversation.grok.leave()
+
+    # -- from the engine -----------------------------------------------------------------------
+
+    def frame(self, line: EngineLine) -> None:
+        """A message of the engine, or of the gateway in its place."""
+        self.engine.frame(line)
+
+    @staticmethod
+    def keeps(line: EngineLine) -> bool:
+        """Whether a frame is needed to make a turn again in another worker."""
+        if line.kind == "response":
+            return line.id_raw.startswith(b'"turn:')
+        return (
+            line.kind == "notification"
+            and line.update in _KEPT
+            and not _is_noise(line)
+            and not line.is_replay
+        )
+
+    def _told(self, line: EngineLine) -> None:
+        if line.update:
+            if (side := self._sides.get(line.session)) is not None:
+                side.update(line)
+            elif line.update in _KEPT and not _is_noise(line):
+                conversation = self.conversation_of(line.session)
+                if conversation is not None:
+                    conversation.update(line)
+                    if line.update == "turn_completed":
+                        self.show_status()
+            return
+        match line.method:
+            case acp.QUEUE_CHANGED if (conversation := self.conversation_of(line.session)) is not None:
+                conversation.queue_changed(line.params)
+            case acp.GATE_CLOSED:
+                self._answering.closed(str(line.params.get("id")))
+            case acp.REATTACHED if (conversation := self.conversation_of(line.session)) is not None:
+                conversation.reattached()
+            case acp.LEADER_RESTARTED:
+                for conversation in self.conversations.values():
+                    conversation.reattached()
+                self.notice("Grok was restarted; its sessions were opened again.", "warning")
+
+    def _asked(self, shown: str, method: str, params: dict[str, Any]) -> None:
+        self._answering.asked(shown, method, params)
+
+    def _answered(self, key: str, body: Mapping[str, Any]) -> None:
+        if (found := self._running(key.removeprefix("turn:"))) is not None:
+            owner, running = found
+            if isinstance(owner, Conversation):
+                owner.answered(running, body)
+                self.show_status()
+
+    # -- for the conversations (Owner) ----------------------------------------------------------
+
+    def record(self, *records: Record) -> bool:
+        return self._host.record(*records)
+
+    def newest_frame(self) -> int:
+        return self._host.newest_frame()
+
+    def attached(self, grok: str) -> bool:
+        return bool(grok) and self._host.owner_of(grok) == grok
+
+    def running(self, turn: str, session: str, grok: str, stream: Turn) -> Running:
+        return Running(turn, session, grok, stream, self.peer.notify)
+
+    def conversation_of(self, grok: str) -> Conversation | None:
+        owner = self._host.owner_of(grok) or grok
+        return next((c for c in self.conversations.values() if c.grok.id == owner), None)
+
+    def started_itself(self, conversation: Conversation, stream: Turn) -> None:
+        if conversation.session == self.current:
+            self.start(self._autonomy.wake(conversation.session, stream))
+
+    def ended_itself(self, conversation: Conversation, stream: Turn) -> None:
+        self.start(self._tell_own(conversation, stream))
+
+    async def _tell_own(self, conversation: Conversation, stream: Turn) -> None:
+        await self._autonomy.settled(stream)
+        if conversation.told(stream) or not conversation.on_screen:
+            return
+        data = self._autonomy.entry(stream)
+        self.entry(conversation.session, stream.prompt_id, "grok-turn", data)
+
+    def notice(self, text: str, level: str = "info") -> None:
+        self.peer.notify("ui/set", {"kind": "notify", "args": {"message": text, "level": level}})
+
+    def image(self, name: str, data: bytes) -> str:
+        folder = Path(tempfile.gettempdir()) / f"grok-gateway-images-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            raise UserError(f"{folder} belongs to somebody else; images cannot be given to Grok.")
+        file = folder / name
+        if not file.exists():
+            file.touch(0o600)
+            file.write_bytes(data)
+        return str(file)
+
+    def grok_home(self) -> Path | None:
+        info = self._leader.info
+        if info is None:
+            return None
+        home = info.env.get("GROK_HOME")
+        return Path(home) if home else Path(info.env.get("HOME", "/nonexistent")) / ".grok"
+
+    def connection_lines(self) -> list[str]:
+        info = self._leader.info
+        engine = f"{info.engine}, leader {info.pid}" if info else f"no engine: {self._leader.reason}"
+        return [f"Gateway connection {self._host.id[:8]}, worker {os.getpid()}, engine {engine}"]
+
+    def show_status(self) -> None:
+        """The status line."""
+        text = commands.status_line(self)
+        self.peer.notify("ui/set", {"kind": "status", "args": {"key": "grok", "text": text}})
+
+    # -- entries -------------------------------------------------------------------------------
+
+    def entry(self, session: str, id_: str, kind: str, data: Mapping[str, Any]) -> None:
+        params = {"session": session, "id": id_, "type": kind, "data": dict(data)}
+        self._entries[f"{kind}:{id_}"] = params
+        while len(self._entries) > SIZES.pi_entries:
+            self._entries.popitem(last=False)
+        self.start(self._send_entry(f"{kind}:{id_}"))
+
+    def _send_entries(self) -> None:
+        """The session on screen may be another one now."""
+        for key in tuple(self._entries):
+            self.start(self._send_entry(key))
+
+    async def _send_entry(self, key: str) -> None:
+        params = self._entries.get(key)
+        if params is None or params["session"] != self.current:
+            return
+        answer = await self.peer.request("entry", params)
+        if answer is not None and answer.get("ok"):
+            self._entries.pop(key, None)
+
+    # -- the connection ------------------------------------------------------------------------
+
+    def left(self) -> None:
+        """The extension's socket is lost."""
+        self.peer.left()
+        for running in self._all_running():
+            running.heard = False
+
+    def restore(self, record: ConnectionRecord) -> None:
+        """Go on where a dead worker was: its turns are made again from the frames that it kept."""
+        for bound in record.pi_sessions.values():
+            conversation = self._conversation(bound.session, bound.cwd)
+            conversation.grok.binding = Binding.of_record(bound)
+            conversation.on_screen = True
+        frames = list(self._host.kept_frames())
+        first = frames[0][0] if frames else self._host.newest_frame() + 1
+        for opened in record.pi_turns.values():
+            restored = self.conversations.get(opened.session)
+            if restored is not None:
+                running = restored.restore(opened, whole=first <= opened.frame + 1)
+                running.window = self.models.window(opened.model)
+                for number, data in frames:
+                    if number > opened.frame:
+                        restored.repeat(running, parse_engine(data))
+        bound_sessions = {bound.grok for bound in record.pi_sessions.values()}
+        for grok, kept in record.sessions.items():
+            if grok not in bound_sessions:  # a side call's; Pi makes the call again
+                folder = Path(str(kept.params.get("cwd")))
+                self.start(remove(self.engine, grok, folder, self.grok_home()))
+
+    def close(self) -> None:
+        """The connection ends."""
+        self.peer.close()
+        self._answering.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    def _conversation(self, session: str, cwd: str) -> Conversation:
+        conversation = self.conversations.get(session)
+        if conversation is None:
+            conversation = self.conversations[session] = Conversation(self, session, cwd)
+        return conversation
+
+    def _running(self, turn: str) -> tuple[Conversation | Side, Running] | None:
+        for conversation in self.conversations.values():
+            if (running := conversation.turns.get(turn)) is not None:
+                return conversation, running
+        for side in self._sides.values():
+            if side.running is not None and side.running.id == turn:
+                return side, side.running
+        return None
+
+    def _all_running(self) -> list[Running]:
+        sides = [side.running for side in self._sides.values() if side.running is not None]
+        return [r for c in self.conversations.values() for r in c.turns.values()] + sides
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Do something of its own; errors that nobody awaits are logged."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ProtocolError | NeedAll):  # those have an answer
+            log.error("a task of a Pi connection failed", exc_info=error)
+
+
+_Handler = Callable[[Provider, Fields], Coroutine[Any, Any, Mapping[str, Any]]]
+
+_REQUESTS: Mapping[str, _Handler] = {
+    "hello": Provider._hello,
+    "session": Provider._session,
+    "turn": Provider._turn,
+    "turn/resume": Provider._resume,
+    "command": Provider._command,
+}
+
+#: Updates that make a turn.
+_KEPT = frozenset(
+    {
+        "agent_message_chunk",
+        "agent_thought_chunk",
+        "auto_compact_completed",
+        "response_completed",
+        "retry_state",
+        "subagent_finished",
+        "subagent_spawned",
+        "tool_call",
+        "tool_call_update",
+        "turn_completed",
+    }
+)
+
+
+def _is_noise(line: EngineLine) -> bool:
+    """All output so far of a running command, ten times a second."""
+    return (
+        line.update == "tool_call_update"
+        and b'"status":"in_progress"' in line.data
+        and b'"rawInput"' not in line.data
+    )
+
+
+def _error(message: Incoming, error: ProtocolError) -> bytes:
+    return protocol.error_bytes(dump(message.id), error.code, str(error))
