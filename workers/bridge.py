@@ -17,7 +17,6 @@ import dataclasses
 import json
 import logging
 import os
-import re
 import secrets
 import signal
 import subprocess
@@ -29,6 +28,7 @@ from gateway.wire.handoff import LeaderInfo
 from gateway.wire.limits import LIMITS, SIZES, Limits
 from gateway.wire.ndjson import LineSplitter, Overlong
 from gateway.wire.process import spawn
+from workers.chatter import Chatter
 from workers.flow import Reader, Writer
 
 __all__ = ["Bridge", "BridgeExit", "Stage"]
@@ -37,9 +37,6 @@ log = logging.getLogger(__name__)
 
 #: start: nothing came from it yet.  run: its first message came.  stop: we asked it to end.
 Stage = Literal["start", "run", "stop"]
-
-# CSI and OSC sequences, and the two-byte ones.
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ class Bridge:
         self._loop = asyncio.get_running_loop()
         self._lines = LineSplitter()
         self._stderr_lines = LineSplitter(SIZES.read)
-        self._tail = ""
+        self._noise, self._chatter = Chatter(log, logging.WARNING), Chatter(log, logging.INFO)
         self._stage: Stage = "start"
         self._reason = ""
         self._link: Path | None = None
@@ -213,7 +210,7 @@ class Bridge:
         self.unlink_binary()
         self._ended.set()
         code, number = (status, None) if status >= 0 else (None, -status)
-        self._on_exit(BridgeExit(self._stage, code, number, self._tail, self._reason))
+        self._on_exit(BridgeExit(self._stage, code, number, self._chatter.tail, self._reason))
 
     def _close_stdin(self) -> None:
         self._writer.close()
@@ -242,7 +239,7 @@ class Bridge:
                     log.exception("bridge %d: a message could not be handled", self._number)
             else:
                 self.noise += 1
-                log.warning("bridge %d, stdout, not a message: %s", self._number, _printable(line))
+                self._noise.add(f"bridge {self._number}, stdout, not a message", [line])
         for overlong in self._lines.take_overlong():
             log.error("bridge %d: a line of %d bytes was dropped", self._number, overlong.size)
             self._on_overlong(overlong)
@@ -250,19 +247,18 @@ class Bridge:
     def _errors(self, data: bytes) -> None:
         lines = self._stderr_lines.feed(data)
         lines += [overlong.head + b" ..." for overlong in self._stderr_lines.take_overlong()]
-        for line in lines:
-            self._error(line)
-
-    def _error(self, line: bytes) -> None:
-        text = _printable(line)
-        log.info("bridge %d, stderr: %s", self._number, text)
-        self._tail = f"{self._tail}\n{text}".strip()[-SIZES.stderr_tail :]
+        self._chatter.add(self._stderr_label, lines)
 
     def _report_rest(self) -> None:
         if rest := self._stderr_lines.rest():
-            self._error(rest)
+            self._chatter.add(self._stderr_label, [rest])
+        self._chatter.flush(self._stderr_label)
         if rest := self._lines.rest():
             log.warning("bridge %d ended within a line, %d bytes of it came", self._number, len(rest))
+
+    @property
+    def _stderr_label(self) -> str:
+        return f"bridge {self._number}, stderr"
 
     @property
     def _number(self) -> int:
@@ -297,8 +293,3 @@ def _is_object(line: bytes) -> bool:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
-
-
-def _printable(line: bytes) -> str:
-    text = _ANSI.sub("", line[: SIZES.log_line].decode(errors="replace"))
-    return "".join(c if c.isprintable() else " " for c in text).strip()
