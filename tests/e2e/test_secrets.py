@@ -23,9 +23,8 @@ pytestmark = pytest.mark.grok
 
 async def test_nothing_private_is_logged_or_shown(real: Gateway) -> None:
     """A full life with nonces in every private place, kills included; then everything is searched."""
-    nonces = {
-        name: f"{name}-{secrets.token_hex(12)}" for name in ("prompt", "rule", "answer", "tool", "token")
-    }
+    nonces = {name: f"{name}-{secrets.token_hex(12)}" for name in ("prompt", "rule", "answer", "tool")}
+    nonces["token"] = secrets.token_hex(32)
     server = {"type": "http", "name": "pi", "url": f"{real.http}/mcp/{nonces['token']}", "headers": []}
     client = await real.client()
     params = {"cwd": str(real.work), "mcpServers": [server], "_meta": {"rules": nonces["rule"]}}

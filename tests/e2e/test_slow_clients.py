@@ -37,8 +37,9 @@ class Deaf:
     def send(self, text: str) -> None:
         data = text.encode()
         mask = os.urandom(4)
-        size = bytes([0x80 | len(data)])
-        if len(data) > 125:
+        if len(data) < 126:
+            size = bytes([0x80 | len(data)])
+        else:
             size = bytes([0x80 | 126]) + len(data).to_bytes(2, "big")
         masked = bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
         self.socket.sendall(b"\x81" + size + mask + masked)
