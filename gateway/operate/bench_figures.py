@@ -30,7 +30,7 @@ __all__ = ["Figure", "measure"]
 STREAMS, CHUNKS = 20, 400
 CLIENTS = 10
 #: Connections tried while the front is away, and the pause between them in seconds.
-KNOCKS, KNOCK_PAUSE = 40, 0.05
+KNOCKS, KNOCK_PAUSE = 10, 0.1
 #: Seconds between looks at a process that starts: the error of what is measured so.
 LOOK_PAUSE = 0.002
 
