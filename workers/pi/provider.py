@@ -87,6 +87,7 @@ class Provider:
         self._sides = dict[str, Side]()  # by Grok session
         self._turns = dict[str, asyncio.Task[Any]]()  # calls of Pi that wait for the engine, by turn
         self._tasks = set[asyncio.Task[Any]]()
+        self._then = list[Callable[[], None]]()  # what the answer about to be sent is followed by
         self._entries = collections.OrderedDict[str, dict[str, Any]]()  # not taken by the extension yet
         self._answering = Answering(self, self.peer)
         self._autonomy = Autonomy(self.peer)
@@ -127,6 +128,10 @@ class Provider:
             text = "An error inside the gateway; its worker's log says more (grok-gateway logs)."
             frame = _error(message, ProtocolError(INTERNAL_ERROR, text))
         self._host.to_extension(frame)
+        # Not by call_soon: the next message may be read before that is called.
+        then, self._then = self._then, []
+        for callback in then:
+            callback()
 
     def _notified(self, message: Incoming) -> None:
         try:
@@ -158,8 +163,8 @@ class Provider:
         self.peer.limits = self.settings.limits
         self._host.record(Introduced({"name": "pi", "version": self.pi, "mode": fields.text_or("mode")}))
         self.models = Models.load(self._paths.models_file)
-        # What follows on this socket must find the extension here.
-        self._loop.call_soon(lambda: self.peer.arrived(ui=fields.flag("ui"), mode=fields.text_or("mode")))
+        ui, mode = fields.flag("ui"), fields.text_or("mode")
+        self._then.append(lambda: self.peer.arrived(ui=ui, mode=mode))
         info = self._leader.info
         return {
             "v": protocol.VERSION,
@@ -187,8 +192,7 @@ class Provider:
             await conversation.grok.leave()
         elif conversation.grok.binding is None and fields.given("binding"):
             conversation.grok.binding = Binding.of_entry(fields.mapping("binding"), session, cwd)
-        self._loop.call_soon(self._send_entries)
-        self._loop.call_soon(self.show_status)
+        self._then += (self._send_entries, self.show_status)
         binding = conversation.grok.binding
         if binding is None:
             return {"state": "new", "perms": self.settings.mode}
@@ -255,7 +259,7 @@ class Provider:
             running.stop(End("error", error=reason))
             return {"ok": False, "again": False, "reason": reason}
         blocks, seq = fields.objects("blocks"), fields.number("seq")
-        self._loop.call_soon(running.resume, seq, blocks)  # after the answer
+        self._then.append(lambda: running.resume(seq, blocks))
         return {"ok": True}
 
     async def _command(self, fields: Fields) -> Mapping[str, Any]:
