@@ -12,21 +12,21 @@ import sys
 import time
 from pathlib import Path
 
-from tests.chaos.cell import Result, run_cell
-from tests.chaos.matrix import SELECTION, Cell, cells
+from tests.chaos.cell import FAIL_OPEN, UNGUARDED, Result, run_cell
+from tests.chaos.matrix import CONTROL, SELECTION, Cell, cells
 from tests.chaos.report import figures, page, table
 from tests.conftest import INSTALLED_GROK, MARKER
 from tests.engines.scripted_model import ScriptedModel
 
 
-async def run(wanted: list[Cell], jobs: int, grok: Path) -> list[Result]:
+async def run(wanted: list[Cell], jobs: int, grok: Path, **environment: str) -> list[Result]:
     """Run cells, ``jobs`` at a time, and print each result as it comes."""
     model = ScriptedModel().start()
     free = asyncio.Semaphore(jobs)
 
     async def one(cell: Cell) -> Result:
         async with free:
-            result = await run_cell(cell, model, grok)
+            result = await run_cell(cell, model, grok, **environment)
         verdict = "ok" if not result.problems else "; ".join(result.problems)
         print(f"{cell!s:32} {result.seconds:5.1f} s  {verdict}", flush=True)
         if result.logs:
@@ -54,10 +54,16 @@ def main() -> int:
     rounds = [asyncio.run(run(wanted, arguments.jobs, grok)) for _ in range(arguments.rounds)]
     minutes = (time.monotonic() - began) / 60
     results = [result for results in rounds for result in results]
+    print("\nControl run, the guard taken out:")
+    control = asyncio.run(run(CONTROL, arguments.jobs, grok, **UNGUARDED))
+    seen = [r for r in control if any(FAIL_OPEN in problem for problem in r.problems)]
     print(table(results))
     print(figures(results))
     if arguments.write:
-        arguments.write.write_text(page(results, arguments.rounds, minutes), "utf-8")
+        arguments.write.write_text(page(results, arguments.rounds, minutes, len(seen), len(control)), "utf-8")
+    if len(seen) < len(control):
+        print("The control run did not fail: the matrix proves nothing.")
+        return 1
     return 1 if any(result.problems for result in results) else 0
 
 

@@ -17,17 +17,23 @@ from typing import Any
 
 from tests.chaos.matrix import Cell
 from tests.chaos.scene import SCALE, Scene
+from tests.conftest import ROOT
 from tests.e2e.client import INITIALIZE, Client, ClosedError, RpcError
 from tests.e2e.gateway import Gateway
 from tests.engines.grok import write_offline_config
 from tests.engines.processes import describe
 from tests.engines.scripted_model import ScriptedModel
 
-__all__ = ["Result", "run_cell"]
+__all__ = ["FAIL_OPEN", "UNGUARDED", "Result", "run_cell"]
+
+#: The environment of an instance whose guard does nothing (`tests.chaos.unguarded.sitecustomize`).
+UNGUARDED = {"PYTHONPATH": f"{Path(__file__).parent / 'unguarded'}:{ROOT}"}
+FAIL_OPEN = "FAIL-OPEN"
 
 STOPPED = 4.0  #: seconds between STOP and CONT
 LEFT = 10.0  #: seconds after `down` within which nothing may be left
 LEADER_LOST = -32050
+BREAK = 0.1  #: seconds without text: the stream has a chunk every 20 ms
 
 
 @dataclasses.dataclass
@@ -144,7 +150,8 @@ class _Run:
 
     def _no_marker(self) -> None:
         for marker in self.markers.iterdir():
-            self._problem(f"FAIL-OPEN: forbidden tool {marker.name} ran")
+            self._problem(f"{FAIL_OPEN}: forbidden tool {marker.name} ran")
+            marker.unlink()
 
     def _all_answered(self) -> None:
         client = self.scene.client
@@ -210,17 +217,22 @@ class _Run:
 
     # -- figures ---------------------------------------------------------------------------------
     async def _measure(self, since: float) -> None:
-        """When the struck client's turn ended, and when its text went on."""
+        """When the struck client's prompts were answered, and when its text went on after a break."""
         scene = self.scene
-        before = {session: len(scene.client.text(session)) for session in scene.sessions}
         prompts = [key for key, method in scene.client.unanswered.items() if method == "session/prompt"]
+        size, grown = self._text_size(), since
         while True:
             await asyncio.sleep(0.005)
-            client, now = scene.client, time.monotonic() - since
-            if any(len(client.text(s)) > size for s, size in before.items()):
-                self.result.figures.setdefault("text went on", now)
-            if prompts and not any(key in client.unanswered for key in prompts):
-                self.result.figures.setdefault("answered", now)
+            now = time.monotonic()
+            if prompts and not any(key in scene.client.unanswered for key in prompts):
+                self.result.figures.setdefault("answered", now - since)
+            if (read := self._text_size()) != size:
+                if now - grown > BREAK:
+                    self.result.figures.setdefault("text went on", now - since)
+                size, grown = read, now
+
+    def _text_size(self) -> int:
+        return sum(len(self.scene.client.text(session)) for session in self.scene.sessions)
 
 
 def _ask(process: subprocess.Popen[bytes], number: int, method: str, params: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
-__all__ = ["DROPPED", "MOMENTS", "SELECTION", "VICTIMS", "WAYS", "Cell", "cells"]
+__all__ = ["CONTROL", "DROPPED", "MOMENTS", "SELECTION", "VICTIMS", "WAYS", "Cell", "cells"]
 
 VICTIMS = ("front", "worker", "bridge", "leader", "supervisord", "client", "watchdog")
 MOMENTS = (
@@ -67,6 +67,10 @@ SELECTION = [
     Cell("leader", "streaming", "KILL"),
     Cell("front", "permission", "KILL"),
     Cell("supervisord", "hook", "KILL"),
-    Cell("client", "hook", "KILL"),
+    Cell("client", "hook", "STOP"),
     Cell("worker", "two_sessions", "TERM"),
 ]
+
+#: Without the guard each of these lets a forbidden tool run: the matrix sees what it is there for.  In
+#: the second the blow changes nothing: the client is there and says nothing.
+CONTROL = [Cell("worker", "hook", "KILL"), Cell("watchdog", "hook", "KILL")]

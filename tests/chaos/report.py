@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 
-from tests.chaos.cell import Result
+from tests.chaos.cell import FAIL_OPEN, Result
 from tests.chaos.matrix import DROPPED, MOMENTS, VICTIMS, WAYS
 from tests.chaos.scene import hook_limit
 
@@ -49,11 +49,11 @@ def figures(results: Iterable[Result]) -> str:
     return "\n".join(lines)
 
 
-def page(results: list[Result], rounds: int, minutes: float) -> str:
-    """docs/chaos.md."""
+def page(results: list[Result], rounds: int, minutes: float, seen: int, control: int) -> str:
+    """docs/chaos.md.  ``seen`` of ``control`` cells failed open with the guard taken out."""
     broken = [f"- `{r.cell}`: {problem}" for r in results for problem in r.problems]
     dropped = [f"- {victim} {way}: {why}." for (victim, way), why in DROPPED.items()]
-    fail_open = sum("FAIL-OPEN" in problem for r in results for problem in r.problems)
+    fail_open = sum(FAIL_OPEN in problem for r in results for problem in r.problems)
     unanswered = sum("unanswered" in problem for r in results for problem in r.problems)
     return f"""\
 # The kill matrix
@@ -62,6 +62,8 @@ Written by `make chaos`.  Real grok, {rounds} round(s), {len(results)} cells, {m
 A hook fails open after {hook_limit():g} s here; each cell waits longer than that before it is judged.
 
 **{fail_open} fail-opens, {unanswered} unanswered requests, {len(broken)} broken promises.**
+
+With the guard taken out, {seen} of {control} control cells let a forbidden tool run.
 
 Each cell brings a client to a moment, strikes one process, and then demands: no tool ran that the
 client did not allow; every request was answered on its socket or its resume, or the socket closed; no

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.cell import run_cell
-from tests.chaos.matrix import SELECTION, Cell, cells
+from tests.chaos.cell import FAIL_OPEN, UNGUARDED, run_cell
+from tests.chaos.matrix import CONTROL, SELECTION, Cell, cells
 from tests.engines.scripted_model import ScriptedModel
 
 
@@ -17,6 +17,17 @@ from tests.engines.scripted_model import ScriptedModel
 async def test_cell(cell: Cell, model: ScriptedModel, grok_binary: Path) -> None:
     result = await run_cell(cell, model, grok_binary)
     assert not result.problems, "\n".join([*result.problems, result.logs])
+
+
+@pytest.mark.grok
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("cell", CONTROL, ids=str)
+async def test_without_the_guard_a_forbidden_tool_runs(
+    cell: Cell, model: ScriptedModel, grok_binary: Path
+) -> None:
+    """The control run: it must fail, else the matrix proves nothing."""
+    result = await run_cell(cell, model, grok_binary, **UNGUARDED)
+    assert any(FAIL_OPEN in problem for problem in result.problems), result.problems
 
 
 def test_every_selected_cell_exists() -> None:
