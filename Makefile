@@ -2,6 +2,7 @@
 # make test   everything that the tests need, then all checks and tests
 # make check  formatting, lint, types
 # make bench  the figures of docs/operations.md, measured on this machine
+# make chaos  the whole kill matrix; writes docs/chaos.md (CHAOS_ROUNDS, CHAOS_JOBS)
 # make down   stop
 # make lock   choose new versions of the dependencies
 #
@@ -28,7 +29,10 @@ GROK_STAMP := $(GROK_DIR)/installed-$(GROK)
 # Two workers: the tests start many processes, and more of them at once only make each other late.
 TEST_JOBS ?= 2
 
-.PHONY: up down test check bench lock
+CHAOS_ROUNDS ?= 1
+CHAOS_JOBS ?= 4
+
+.PHONY: up down test check bench chaos lock
 
 up: .venv/installed
 	.venv/bin/grok-gateway up
@@ -43,6 +47,9 @@ check: .venv/installed-test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+
+chaos: .venv/installed-test $(GROK_STAMP)
+	.venv/bin/python -m tests.chaos --jobs $(CHAOS_JOBS) --rounds $(CHAOS_ROUNDS) --write docs/chaos.md
 
 bench: .venv/installed
 	.venv/bin/grok-gateway bench
