@@ -7,12 +7,15 @@ misses nothing.  States move through `_MOVES`:
 * *open*: a socket is there.
 * *detached*: the socket was lost.  Gates are answered so that nothing runs, turns go on.
 * *ending*: the client is gone for good.  Turns are ended, then the bridge.
-* *ended*: nothing is left, neither process nor file.
+* *leaving*: another worker goes on (`workers.departure`).  The bridge is read to its end; what the client
+  says is not accepted here.
+* *ended*: nothing is left here: no process, and no file but those of a connection that has left.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import logging
 import re
@@ -24,6 +27,7 @@ from gateway.paths import Paths
 from gateway.wire import acp, jsonrpc
 from gateway.wire.acp import CloseCode, ErrorCode
 from gateway.wire.audit import AuditLog
+from gateway.wire.handoff import Succession
 from gateway.wire.journal import Journal, JournalError, frames_path, journal_path, read_journal
 from gateway.wire.leases import Leases
 from gateway.wire.limits import Limits
@@ -34,6 +38,7 @@ from workers.proxy import Proxy
 from workers.registration import Registration
 from workers.resume import FrameBuffer
 from workers.screening import Screen, Verdict
+from workers.successor import Successor
 from workers.websocket import WebSocket
 
 __all__ = ["Connection", "Host", "State"]
@@ -42,6 +47,7 @@ log = logging.getLogger(__name__)
 
 CONNECTION_HEADER = "Grok-Gateway-Connection"
 RECEIVED_HEADER = "Grok-Gateway-Received"
+_COME_AGAIN = "its worker is restarted; come again with the connection id"
 #: The client acknowledges gates.
 _ACKS = re.compile(rb"^grok-gateway-acks:[ \t]*1[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
 
@@ -51,6 +57,7 @@ class State(enum.Enum):
     OPEN = "open"
     DETACHED = "detached"
     ENDING = "ending"
+    LEAVING = "leaving"
     ENDED = "ended"
 
 
@@ -58,6 +65,7 @@ class _Event(enum.Enum):
     HANDSHAKE = "a socket is there"
     SOCKET_LOST = "the socket is gone"
     END = "the client is gone for good"
+    LEAVE = "another worker goes on"
     SETTLED = "nothing runs any more"
 
 
@@ -69,7 +77,11 @@ _MOVES = {
     (State.OPENING, _Event.END): State.ENDING,
     (State.OPEN, _Event.END): State.ENDING,
     (State.DETACHED, _Event.END): State.ENDING,
+    (State.OPENING, _Event.LEAVE): State.LEAVING,
+    (State.OPEN, _Event.LEAVE): State.LEAVING,
+    (State.DETACHED, _Event.LEAVE): State.LEAVING,
     (State.ENDING, _Event.SETTLED): State.ENDED,
+    (State.LEAVING, _Event.SETTLED): State.ENDED,
 }
 
 #: Close codes of a client that has finished; any other end of a socket may be followed by a resume.
@@ -105,7 +117,14 @@ class Connection:
 
     KIND = "ws"
 
-    def __init__(self, host: Host, connection_id: str, journal: Journal, frames: FrameBuffer) -> None:
+    def __init__(
+        self,
+        host: Host,
+        connection_id: str,
+        journal: Journal,
+        frames: FrameBuffer,
+        successor: Successor | None = None,
+    ) -> None:
         self._host = host
         self.id = connection_id
         self.state = State.OPENING
@@ -114,7 +133,8 @@ class Connection:
         self._frames = frames
         self._loop = asyncio.get_running_loop()
         self._socket: WebSocket | None = None
-        self._paused = False
+        self._unplugged = asyncio.Event()
+        self._paused = self._deaf = self._gone = False
         self._window: asyncio.TimerHandle | None = None
         self._tasks = set[asyncio.Task[Any]]()
         self._run: asyncio.Task[Any] | None = None
@@ -128,6 +148,8 @@ class Connection:
             self._lent.register,
             acks=journal.state.acks,
             limits=host.limits,
+            lent_waits=lambda: self._lent.parked,
+            successor=successor,
         )
         self._screen = Screen(f"grok-gateway-{connection_id[:12]}", self.proxy.ledger)
 
@@ -170,6 +192,29 @@ class Connection:
         connection._run = connection._start(connection._keep_link("bridge"))
         return connection
 
+    @classmethod
+    def succeed(cls, host: Host, word: Succession, successor: Successor) -> Connection:
+        """Go on with a connection whose former owner has closed its bridge, on the successor's bridge.
+
+        Raises JournalError or OSError.
+        """
+        journal = Journal.adopt(host.paths, word.conn, host.owned())
+        try:
+            frames = FrameBuffer(frames_path(host.paths, word.conn), create=False)
+        except OSError:
+            journal.close()
+            raise
+        connection = cls(host, word.conn, journal, frames, successor)
+        connection.state = State.DETACHED
+        known = tuple(gate.id for gate in journal.state.gates.values() if gate.method != acp.HOOK)
+        connection.proxy.restore(journal.state)
+        connection._lent.restore(list(journal.state.tokens))
+        connection._restored(journal.state)
+        connection.proxy.succeed(known, successor.heard, word)
+        connection._await_client()
+        connection._run = connection._start(connection._keep_link_of(successor))
+        return connection
+
     def _restored(self, record: ConnectionRecord) -> None:
         """The proxy has what the journal tells; nothing has been heard of the engine yet."""
 
@@ -182,7 +227,7 @@ class Connection:
         """
         web_socket = WebSocket(
             on_open=lambda: self._opened(web_socket, read_by_client),
-            on_text=lambda data: self._text(web_socket, data),
+            on_text=lambda data: self._heard(web_socket, data),
             on_closed=lambda code, reason: self._closed(web_socket, code, reason),
             on_pause=lambda: self._writable(web_socket, False),
             on_resume=lambda: self._writable(web_socket, True),
@@ -195,15 +240,18 @@ class Connection:
         if self.state in (State.ENDING, State.ENDED):
             web_socket.close(CloseCode.GOING_AWAY, "the connection has ended")
             return
+        if self.state is State.LEAVING:
+            web_socket.close(CloseCode.RESTART, _COME_AGAIN)
+            return
         if self._socket is not None:
             self._socket.close(CloseCode.RESTART, "another socket of yours has taken its place")
         new = self.state is State.OPENING
         self._socket = web_socket
+        self._unplugged.clear()
         self._move(_Event.HANDSHAKE)
         if self._window is not None:
             self._window.cancel()
-        if self._paused:
-            web_socket.pause_reading()
+        self._regulate()
         self.proxy.client_back()
         self.proxy.link.resume_reading()
         if not new:
@@ -241,6 +289,7 @@ class Connection:
         if web_socket is not self._socket:
             return
         self._socket = None
+        self._unplugged.set()
         log.info("connection %s: socket closed, %d %s", self.id[:8], code, reason)
         if code in _FINISHED:
             self.end("the client has closed the connection")
@@ -259,6 +308,13 @@ class Connection:
         )
 
     # -- from the client -----------------------------------------------------------------------
+
+    def _heard(self, web_socket: WebSocket, data: bytes) -> None:
+        if self.state not in (
+            State.LEAVING,
+            State.ENDED,
+        ):  # else not accepted: the client says it again to its successor
+            self._text(web_socket, data)
 
     def _text(self, web_socket: WebSocket, data: bytes) -> None:
         if web_socket is not self._socket:
@@ -292,8 +348,11 @@ class Connection:
 
     def _throttle(self, on: bool) -> None:
         self._paused = on
+        self._regulate()
+
+    def _regulate(self) -> None:
         if self._socket is not None:
-            if on:
+            if self._paused or self._deaf:
                 self._socket.pause_reading()
             else:
                 self._socket.resume_reading()
@@ -302,6 +361,8 @@ class Connection:
 
     def _emit(self, frame: bytes) -> None:
         """Number a frame, keep it, and send it if anybody is there."""
+        if self._gone:
+            return
         self._frames.append(frame)
         self._send(frame)
 
@@ -322,7 +383,7 @@ class Connection:
         self, reason: str, code: CloseCode = CloseCode.GOING_AWAY, error: ErrorCode | None = None
     ) -> None:
         """End the connection in order; ``error`` answers what is open.  Returns at once, see `ended`."""
-        if self.state not in (State.ENDING, State.ENDED):
+        if self.state not in (State.ENDING, State.LEAVING, State.ENDED):
             self._move(_Event.END)
             self._start(self._finish(reason, code, error))
 
@@ -355,6 +416,58 @@ class Connection:
     async def _keep_link(self, cause: Literal["", "bridge"]) -> None:
         reason = await self.proxy.link.run(cause)
         self.end(reason, CloseCode.FAILED, ErrorCode.BRIDGE_LOST)
+
+    async def _keep_link_of(self, successor: Successor) -> None:
+        try:
+            reason = await successor.run
+        finally:
+            successor.run.cancel()
+            await asyncio.gather(successor.run, return_exceptions=True)
+        self.end(reason, CloseCode.FAILED, ErrorCode.BRIDGE_LOST)
+
+    # -- another worker goes on (for `workers.departure`) ---------------------------------------
+
+    @property
+    def lent_waits(self) -> bool:
+        return self._lent.parked
+
+    def listen(self, on: bool) -> None:
+        """Whether the client is read at all."""
+        self._deaf = not on
+        self._regulate()
+
+    def refuse_what_is_open(self, why: str) -> None:
+        """The client had its time: hooks are answered so that nothing runs, lent calls and requests fail."""
+        self.proxy.refuse_what_is_open(why)
+        self._lent.refuse(why)
+
+    async def close_bridge(self) -> None:
+        """Read the bridge to its end; afterwards nothing of the connection changes here."""
+        self._move(_Event.LEAVE)
+        if self._window is not None:
+            self._window.cancel()
+        self.listen(False)
+        self._lent.leave()
+        self.proxy.holding.close()
+        if self._run is not None:
+            self._run.cancel()
+            await asyncio.gather(self._run, return_exceptions=True)
+        self.proxy.leave()
+        self._gone = True
+        self._registration.leave()
+        self._frames.close(remove=False)
+
+    async def left(self) -> None:
+        """Another worker has the connection, or its journal must do: the client is told to come again."""
+        self._lent.moved()
+        self._host.tokens_changed(self._lent, [], sorted(self._lent.tokens))
+        self._move(_Event.SETTLED)
+        if self._socket is not None:
+            self._socket.close(CloseCode.RESTART, _COME_AGAIN)
+            self.listen(True)  # what is not read resets the connection, and the client would not see why
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._host.limits.close):
+                    await self._unplugged.wait()
 
     # -- the rest ------------------------------------------------------------------------------
 

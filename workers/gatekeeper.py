@@ -31,8 +31,8 @@ class Gatekeeper:
 
     # -- the engine ----------------------------------------------------------------------------
 
-    def asked(self, line: EngineLine) -> None:
-        """The engine asks: a gate opens."""
+    def asked(self, line: EngineLine, *, shown: bool = False) -> None:
+        """The engine asks: a gate opens.  ``shown``: the client has it already."""
         ledger, now = self._ledger, self._ledger.now()
         gate = self._gate(line, now)
         opened = ledger.guard.open(gate, now)
@@ -43,9 +43,16 @@ class Gatekeeper:
             self._refuse(ledger.guard.close(gate, "the gateway cannot write its journal"))
         elif opened:
             gate.frame = jsonrpc.replace_id(line.data, jsonrpc.dump(gate.shown))
-            ledger.emit(gate.frame)
+            if not shown:
+                ledger.emit(gate.frame)
             ledger.asking_changed(gate.session_id)
             ledger.arm()
+
+    def missed(self, line: EngineLine) -> None:
+        """The engine asks, but its bridge is closed already: the next owner of the journal must know."""
+        gate = self._gate(line, self._ledger.now())
+        self._ledger.registry.record(_opened(gate, line.method))
+        self._audit(gate, "gateway", b"", "its bridge was being closed")
 
     def _gate(self, line: EngineLine, now: float) -> Gate:
         params, session_id = line.params, line.session or None

@@ -271,6 +271,10 @@ class Guard:
         """Nobody is there to answer."""
         return [self.close(gate, why) for gate in self]
 
+    def close_hooks(self, why: str) -> list[Settled]:
+        """The bridge is about to be closed: what Grok asks again stays open."""
+        return [self.close(gate, why) for gate in self if gate.kind in _HOOKS]
+
     def bridge_lost(self) -> list[Gate]:
         """The bridge died.  Returns the hooks that were open and are void: Grok never asks them again
         and would run their tools.  What Grok asks again stays open."""

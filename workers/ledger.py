@@ -240,10 +240,15 @@ class Ledger:
         if deadline < math.inf:
             self._timer = self._loop.call_at(deadline, self._expire)
 
-    def close(self) -> None:
-        """Wake no more; give the sessions back."""
+    def stop(self) -> None:
+        """Wake no more; the sessions stay this connection's, wherever it goes on."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        """Wake no more; give the sessions back."""
+        self.stop()
         for session in self.sessions:
             self.registry.release_session(session.session_id)
 

@@ -16,6 +16,7 @@ import collections
 import dataclasses
 import logging
 import re
+import secrets
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -69,6 +70,8 @@ class LentTools:
         self._loop = asyncio.get_running_loop()
         self._calls = dict[str, _Call]()  # by the id that the client sees
         self._numbers = 0
+        self._name = secrets.token_hex(4)  # another worker may go on: its numbers must be others
+        self._moved: asyncio.Future[None] | None = None  # another worker is about to serve them
         self.tokens = set[str]()
         self.counters = collections.Counter[str]()
 
@@ -103,30 +106,52 @@ class LentTools:
         self._changed(self, sorted(self.tokens), [])
 
     def close(self, reason: str) -> None:
-        """Nobody lends any more: what is parked fails, in a way that Grok does not repeat."""
+        """Nobody lends any more: what is parked fails."""
         removed, self.tokens = sorted(self.tokens), set()
         self._changed(self, [], removed)
+        self.refuse(reason)
+
+    def refuse(self, reason: str) -> None:
+        """What is parked fails, in a way that Grok does not repeat; the tokens stay."""
         for call in tuple(self._calls.values()):
             _settle(call, _failure(call, reason))
+
+    @property
+    def parked(self) -> bool:
+        """A call waits for the client."""
+        return bool(self._calls)
+
+    def leave(self) -> None:
+        """Another worker is about to serve the tokens: calls wait, `moved` ends them."""
+        self._moved = self._loop.create_future()
+
+    def moved(self) -> None:
+        """It does: a call that waited is dropped without an answer, and Grok repeats it there."""
+        if self._moved is not None and not self._moved.done():
+            self._moved.set_result(None)
 
     # -- calls ---------------------------------------------------------------------------------
 
     async def call(self, token: str, message: dict[str, Any]) -> dict[str, Any] | None:
         """A JSON-RPC message that Grok posted: the response, None for a notification.
 
-        Cancelled when Grok gives up; the client is told then.
+        Cancelled when Grok gives up; the client is told then.  Raises ConnectionError when another worker
+        serves the token now: the client knows nothing of this call.
         """
         method, grok_id = str(message["method"]), message.get("id")
         if "id" not in message:
             return None
         if method in _OWN:
             return {"jsonrpc": "2.0", "id": grok_id, **_OWN[method](message)}
+        if self._moved is not None:
+            await self._moved
+            raise ConnectionError("the lent tools have moved to another worker")
         call = _Call(token, method, grok_id, self._loop.create_future())
         if len(self._calls) >= SIZES.lent_calls:
             self.counters["refused"] += 1
             return _failure(call, "too many calls of lent tools wait for the client")
         self._numbers += 1
-        number = f"lent.{self._numbers}"
+        number = f"lent.{self._name}.{self._numbers}"
         self._calls[number] = call
         self.counters["calls"] += 1
         params = {"serverId": token, "message": message}

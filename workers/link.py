@@ -12,6 +12,7 @@ import asyncio
 import collections
 import dataclasses
 import logging
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 from gateway.wire import acp
@@ -78,7 +79,7 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._bridge: Bridge | None = None
         self._loss: asyncio.Future[Loss] = self._loop.create_future()
-        self._calls = dict[bytes, asyncio.Future[Any]]()
+        self._calls = dict[bytes, tuple[asyncio.Future[Any], Callable[[Any], None] | None]]()
         self._paused = False
         self.up = False
         self.generation = ""  #: of the leader that the present or last bridge belongs to
@@ -137,7 +138,7 @@ class Link:
         bridge = self._bridge = Bridge(
             on_pause=lambda: self._owner.link_writable(False),
             on_resume=lambda: self._owner.link_writable(True),
-            on_overlong=self._owner.engine_overlong,
+            on_overlong=lambda line: self._owner.engine_overlong(line),
         )
         bridge.start(info, self._line, self._exited)
         self.pid = bridge.pid
@@ -162,6 +163,10 @@ class Link:
 
     # -- for the owner -------------------------------------------------------------------------
 
+    def pass_to(self, owner: LinkOwner) -> None:
+        """Another owner from now on; the bridge stays as it is."""
+        self._owner = owner
+
     def send(self, line: bytes) -> None:
         """Write a line to the bridge; dropped when there is none."""
         if self._bridge is not None and not self._loss.done():
@@ -171,11 +176,16 @@ class Link:
         """A notification of our own."""
         self.send(notification_bytes(method, params))
 
-    async def call(self, method: str, params: Any, timeout: float) -> Any:
-        """A request of our own: its result.  ``timeout`` in seconds.  Raises CallError."""
+    async def call(
+        self, method: str, params: Any, timeout: float, then: Callable[[Any], None] | None = None
+    ) -> Any:
+        """A request of our own: its result.  ``timeout`` in seconds.  Raises CallError.
+
+        ``then(result)`` is called at once; whoever awaits goes on only after the lines behind the answer.
+        """
         key = self._owner.new_key()
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._calls[key] = future
+        self._calls[key] = future, then
         try:
             if self._bridge is None or self._loss.done():
                 raise CallError(f"{method}: there is no bridge")
@@ -208,16 +218,23 @@ class Link:
         if self._loss.done():
             return  # what the lost bridge still says was settled without it
         line = parse_engine(data)
-        future = self._calls.get(line.id_raw) if line.kind == "response" else None
-        if future is None:
+        call = self._calls.get(line.id_raw) if line.kind == "response" else None
+        if call is None:
             self._owner.engine_line(line)
-        elif not future.done():
-            error = line.body.get("error")
-            if error is None:
-                future.set_result(line.body.get("result"))
-            else:
-                text = error.get("message") if isinstance(error, dict) else error
-                future.set_exception(EngineError(f"the engine answers: {text}"))
+        elif not call[0].done():
+            self._answered(line.body, *call)
+
+    def _answered(
+        self, body: dict[str, Any], future: asyncio.Future[Any], then: Callable[[Any], None] | None
+    ) -> None:
+        error = body.get("error")
+        if error is not None:
+            text = error.get("message") if isinstance(error, dict) else error
+            future.set_exception(EngineError(f"the engine answers: {text}"))
+            return
+        if then is not None:
+            then(body.get("result"))
+        future.set_result(body.get("result"))
 
     def _exited(self, exit_: BridgeExit) -> None:
         self._lose(Loss("bridge", str(exit_)))
@@ -233,7 +250,7 @@ class Link:
         if self._loss.done() or self._bridge is None:
             return
         self._loss.set_result(loss)
-        for future in self._calls.values():
+        for future, _ in self._calls.values():
             if not future.done():
                 future.set_exception(CallError(loss.reason))
 

@@ -11,11 +11,12 @@ import asyncio
 import collections
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal
 
 from gateway.wire import jsonrpc
 from gateway.wire.acp import ErrorCode, Rule
+from gateway.wire.handoff import Succession
 from gateway.wire.jsonrpc import EngineLine, Message
 from gateway.wire.limits import LIMITS, Limits
 from gateway.wire.ndjson import Overlong
@@ -23,6 +24,8 @@ from gateway.wire.records import ConnectionRecord
 from workers.engine_lines import EngineLines
 from workers.gatekeeper import Gatekeeper
 from workers.guard import Settled
+from workers.holding import Holding
+from workers.hook_watch import HookWatch
 from workers.leader import LeaderWatch
 from workers.ledger import Ledger, Registry
 from workers.link import CallError, Link, Loss
@@ -30,7 +33,10 @@ from workers.reattach import Reattach
 from workers.recovery import prompt_with_rules
 from workers.requests import Request, Step
 from workers.screening import Verdict
+from workers.seams import Seams
 from workers.sessions import Session, State, TooManySessions
+from workers.succession import take_up
+from workers.successor import Heard, Successor
 
 __all__ = ["Proxy"]
 
@@ -41,7 +47,8 @@ class Proxy:
     """See the module.
 
     ``emit(frame)`` sends to the client, ``frames`` are what it has been sent, ``throttle(on)`` stops
-    reading from it, ``take_tools(mcp_servers)`` registers lent tools and returns "" or why not.
+    reading from it, ``take_tools(mcp_servers)`` registers lent tools and returns "" or why not,
+    ``lent_waits()``: a call of one waits for the client.  ``successor``: goes on with its bridge (`succeed`).
     """
 
     def __init__(
@@ -55,6 +62,8 @@ class Proxy:
         *,
         acks: bool,
         limits: Limits = LIMITS,
+        lent_waits: Callable[[], bool] = lambda: False,
+        successor: Successor | None = None,
     ) -> None:
         self._registry, self._leader, self._limits = registry, leader, limits
         self._throttle, self._take_tools = throttle, take_tools
@@ -62,10 +71,14 @@ class Proxy:
         self.ledger = Ledger(
             secrets.token_hex(8), registry, emit, self._time_up, self._gates_expired, acks=acks, limits=limits
         )
-        self.link = Link(self, leader, limits)
+        self.link = successor.link if successor else Link(self, leader, limits)
         self.gates = Gatekeeper(self.ledger, self.link)
         self._lines = EngineLines(self.ledger, self.link, self.gates)
-        self._reattach = Reattach(self.ledger, self.link, self._lines, self.gates, frames)
+        self._frames = frames
+        self._seams = Seams(self.ledger, self.link, self._lines, frames)
+        self._watch = HookWatch(self.ledger, self.link, lent_waits)
+        self._reattach = Reattach(self.ledger, self.link, self._lines, self.gates, self._seams, self._watch)
+        self.holding = Holding(self.ledger, self._lines, self.gates, self._seams, self._deliver)
         self._held = collections.deque[tuple[Verdict, Request | None]]()
         self._up = asyncio.Event()
         leader.on_broken.add(self._leader_broken)
@@ -166,6 +179,11 @@ class Proxy:
         return self.ledger.requests.new_key()
 
     def engine_line(self, line: EngineLine) -> None:
+        if not self.holding.takes(line):
+            self._deliver(line)
+
+    def _deliver(self, line: EngineLine) -> None:
+        self._watch.heard(line)
         if line.kind == "notification":
             if not self._reattach.takes(line):
                 self._lines.notification(line)
@@ -192,6 +210,7 @@ class Proxy:
 
     def link_lost(self, loss: Loss) -> None:
         self._up.clear()
+        self.holding.clear()
         self._reattach.lost(loss)
         if loss.cause == "bridge" and not loss.started:
             for request in self.ledger.requests:
@@ -235,6 +254,40 @@ class Proxy:
         """Take over the connection of a dead worker."""
         self._reattach.restore(record)
 
+    def succeed(self, known: Collection[str], heard: Heard, word: Succession) -> None:
+        """Go on with the successor's bridge, after `restore`; ``known``: gates that the client has open."""
+        self.link.pass_to(self)
+        lines = take_up(
+            self.ledger,
+            self.link,
+            self.gates,
+            self._seams,
+            self._watch,
+            self._frames,
+            known,
+            heard,
+            word,
+            self._reattach.take_unasked(),
+        )
+        for line in lines:
+            self.engine_line(line)
+        self.link_up()
+        self.ledger.arm()
+
+    def refuse_what_is_open(self, why: str) -> None:
+        """Hooks are answered so that nothing runs, requests but prompts with an error."""
+        self.gates.close(self.ledger.guard.close_hooks(why))
+        for request in self.ledger.requests:
+            if not request.is_prompt or request.step is Step.HELD:
+                self.ledger.gateway_error(request, ErrorCode.DRAINING, why)
+
+    def leave(self) -> None:
+        """Another worker goes on: nothing is written or sent here any more."""
+        self._leader.on_broken.discard(self._leader_broken)
+        self._watch.clear()
+        self._seams.clear()
+        self.ledger.stop()
+
     async def finish(self, *, given_up: bool) -> None:
         """End the turns of all sessions, within bounds: nothing may run on without a bridge.
 
@@ -269,5 +322,6 @@ class Proxy:
     async def close(self) -> None:
         """`run` of the link has ended: forget everything."""
         await self.link.close()
+        self._watch.clear()
         self._leader.on_broken.discard(self._leader_broken)
         self.ledger.close()

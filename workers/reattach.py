@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from gateway.wire import acp, jsonrpc
 from gateway.wire.acp import ErrorCode
 from gateway.wire.jsonrpc import EngineLine
-from gateway.wire.limits import SIZES
 from gateway.wire.records import ConnectionRecord
 from workers.engine_lines import EngineLines
 from workers.gatekeeper import Gatekeeper
+from workers.hook_watch import HookWatch
 from workers.ledger import Ledger
-from workers.link import CallError, EngineError, Link, Loss
+from workers.link import EngineError, Link, Loss
 from workers.recovery import Recovery
 from workers.requests import Step
 from workers.seam import Seam
+from workers.seams import Seams
 from workers.sessions import Session, TurnEnd
 
 __all__ = ["Reattach"]
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Reattach:
-    """Losses of one connection.  ``frames``: what the client has been sent, oldest first."""
+    """Losses of one connection."""
 
     def __init__(
         self,
@@ -39,13 +40,12 @@ class Reattach:
         link: Link,
         lines: EngineLines,
         gates: Gatekeeper,
-        frames: Iterable[tuple[int, bytes]],
+        seams: Seams,
+        watch: HookWatch,
     ) -> None:
         self._ledger, self._link, self._lines, self._gates = ledger, link, lines, gates
-        self._frames = frames
+        self._seams, self._watch = seams, watch
         self._recovery: Recovery | None = None
-        self._seams = dict[str, Seam]()
-        self._mending = set[asyncio.Task[None]]()
         self._unasked = set[str]()  # sessions with a hook open that Grok will not ask again
         self._lost_turns = dict[str, str]()
 
@@ -54,7 +54,8 @@ class Reattach:
     def lost(self, loss: Loss) -> None:
         """Answer what cannot be answered any more."""
         ledger, now = self._ledger, self._ledger.now()
-        self._stop_mending()
+        self._seams.clear()
+        self._watch.clear()
         if loss.cause == "bridge":
             for request in ledger.requests.lose_bridge(now):
                 ledger.gateway_error(request, ErrorCode.BRIDGE_LOST, loss.reason)
@@ -73,6 +74,11 @@ class Reattach:
     def restore(self, record: ConnectionRecord) -> None:
         """The worker that had the connection is dead: as after the loss of a bridge."""
         self._cancel_later(self._ledger.restore(record))
+
+    def take_unasked(self) -> set[str]:
+        """Sessions with a hook that Grok will not ask again: whoever attaches them cancels their turns."""
+        unasked, self._unasked = self._unasked, set()
+        return unasked
 
     def _cancel_later(self, session_ids: Iterable[str | None]) -> None:
         sessions = map(self._ledger.sessions.get, session_ids)  # a subagent's hook: its parent's turn
@@ -114,91 +120,59 @@ class Reattach:
         if session_id in self._unasked:
             # Its tool would run when the hook's time is up.
             self._link.notify("session/cancel", {"sessionId": session_id})
+        if seam is not None:
+            seam.load_started()
         try:
-            if seam is not None:
-                seam.load_started()
-            result = await self._link.call("session/load", params, ledger.limits.session_open)
-            for method, option in session.option_requests():
-                await self._link.call(method, option, ledger.limits.set_option)
+            await self._link.call(
+                "session/load",
+                params,
+                ledger.limits.session_open,
+                lambda result: self._loaded(session, recovery, seam, result),
+            )
         except EngineError as error:
             log.warning("session %s cannot be loaded again: %s", session_id, error)
             outcomes = recovery.failed(session, str(error))
             self._lines.forget(session_id)
-            self._seams.pop(session_id, None)
-        else:
-            if seam is not None:
-                for frame in seam.load_finished():
-                    ledger.emit(frame)
-            outcomes = recovery.loaded(session, result, ledger.now())
-            if ledger.guard.asking(ledger.sessions.family(session_id)):
-                ledger.asking_changed(session_id)
-            if not session.busy:
-                self._seams.pop(session_id, None)
+            self._seams.end(session_id)
+            for outcome in outcomes:
+                ledger.settle(outcome)
+            return
+        for method, option in session.option_requests():
+            try:
+                await self._link.call(method, option, ledger.limits.set_option)
+            except EngineError as error:
+                log.warning("session %s: %s was not restored: %s", session_id, method, error)
+
+    def _loaded(self, session: Session, recovery: Recovery, seam: Seam | None, result: Any) -> None:
+        """The load has answered; the lines behind its answer are live again."""
+        ledger = self._ledger
+        if seam is not None:
+            for frame in seam.load_finished():
+                ledger.emit(frame)
+        outcomes = recovery.loaded(session, result, ledger.now())
+        if ledger.guard.asking(ledger.sessions.family(session.session_id)):
+            ledger.asking_changed(session.session_id)
+        if not session.busy:
+            self._seams.end(session.session_id)
+        self._watch.attached(session)
         for outcome in outcomes:
             ledger.settle(outcome)
 
     def _seam(self, session: Session) -> Seam | None:
         """For a turn that may still run: what it says meanwhile must not be lost."""
-        if not self._ledger.requests.without_answer(session.session_id, Step.ADRIFT):
+        adrift = self._ledger.requests.without_answer(session.session_id, Step.ADRIFT)
+        if not adrift and session.running is None:
             return None
-        seam = Seam(session.session_id, (frame for _, frame in self._frames))
-        self._seams[session.session_id] = seam
-        return seam
+        return self._seams.begin(session.session_id)
 
     # -- lines of the new bridge ---------------------------------------------------------------
 
     def takes(self, line: EngineLine) -> bool:
         """Whether a notification is dealt with here: part of a replay, or held back at a seam."""
-        seam = self._seams.get(line.session)
-        if self._recovery is not None and self._recovery.hides(line.session):
-            if line.update == "turn_completed":
-                self._recovery.turn_ended(TurnEnd.of(line.params))
-            if seam is not None:
-                seam.replay(line.data)
-            return True
-        if seam is None:
-            return False
-        if line.is_replay:
+        if self._recovery is None or not self._recovery.hides(line.session):
+            return self._seams.takes(line)
+        if line.update == "turn_completed":
+            self._recovery.turn_ended(TurnEnd.of(line.params))
+        if (seam := self._seams.get(line.session)) is not None:
             seam.replay(line.data)
-        else:
-            seam.hold(line.data)
-            self._advance(line.session, seam)
         return True
-
-    def _advance(self, session_id: str, seam: Seam) -> None:
-        was_hole = seam.state == "hole"
-        frames = seam.advance()
-        if seam.state == "settled":
-            self._seams.pop(session_id, None)
-        self._pass(frames)
-        if seam.state == "hole" and not was_hole:
-            task = asyncio.get_running_loop().create_task(self._mend(session_id, seam))
-            self._mending.add(task)
-            task.add_done_callback(self._mending.discard)
-
-    async def _mend(self, session_id: str, seam: Seam) -> None:
-        """Load the session again: the next replay holds what was missing.  Bounded, then given up."""
-        session = self._ledger.sessions.get(session_id)
-        try:
-            async with asyncio.timeout(self._ledger.limits.seam):
-                for _ in range(SIZES.seam_loads):
-                    if session is None or seam.state != "hole":
-                        break
-                    seam.load_started()
-                    params = session.load_params()
-                    await self._link.call("session/load", params, self._ledger.limits.seam)
-                    self._pass(seam.load_finished())
-        except (CallError, TimeoutError) as error:
-            log.warning("session %s: the gap in its text stays: %s", session_id, error)
-        if self._seams.get(session_id) is seam and seam.state != "waiting":
-            del self._seams[session_id]
-            self._pass(seam.give_up())
-
-    def _pass(self, frames: Iterable[bytes]) -> None:
-        for frame in frames:
-            self._lines.notification(jsonrpc.parse_engine(frame))
-
-    def _stop_mending(self) -> None:
-        for task in tuple(self._mending):
-            task.cancel()
-        self._seams.clear()

@@ -88,6 +88,10 @@ class Registration:
         except (OSError, ValueError):
             return False
 
+    def leave(self) -> None:
+        """Another worker goes on: all of it stays, and nothing is written here any more."""
+        self._journal.close()
+
     def end(self) -> None:
         """The connection is over: nothing of it stays."""
         with contextlib.suppress(LeaseError):

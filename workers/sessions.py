@@ -111,6 +111,11 @@ class Session:
         meta = _mapping(self.params.get("_meta"))
         return "\n\n".join(meta[k] for k in _FORGOTTEN if isinstance(meta.get(k), str) and meta[k].strip())
 
+    @property
+    def has_hooks(self) -> bool:
+        """Grok asks the client something about its turns."""
+        return bool(_mapping(_mapping(self.params.get("_meta")).get("x.ai/hooks")))
+
     def move(self, event: Event, now: float) -> None:
         state = _MOVES.get((self.state, event), self.state)
         if state is not self.state:

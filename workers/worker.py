@@ -26,7 +26,7 @@ from gateway.wire import control
 from gateway.wire.acp import CloseCode, ErrorCode
 from gateway.wire.audit import AuditLog
 from gateway.wire.control import Channel, Packet
-from gateway.wire.handoff import LeaderInfo, SocketOffer, WorkerHello, WorkerState
+from gateway.wire.handoff import LeaderInfo, SocketOffer, Succession, WorkerHello, WorkerState
 from gateway.wire.journal import JournalError
 from gateway.wire.leases import Leases
 from gateway.wire.limits import LIMITS, SIZES, Limits
@@ -34,14 +34,17 @@ from gateway.wire.process import Exit, Identity
 from gateway.wire.records import Owned
 from workers import lent_endpoint
 from workers.connection import Connection, State
+from workers.handovers import HandOvers
 from workers.leader import LeaderWatch
 from workers.lent_tools import LentTools
 from workers.pi.connection import PiConnection
+from workers.successor import Successor
 
 __all__ = ["Worker"]
 
 log = logging.getLogger(__name__)
 
+_KINDS: dict[str, type[Connection]] = {"ws": Connection, "pi": PiConnection}
 _NOT_HERE = b"HTTP/1.1 %b\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -58,17 +61,20 @@ class Worker:
         self._identity = Identity.of(os.getpid())
         self._connections = dict[str, Connection]()
         self._lenders = dict[str, LentTools]()  # by token
-        self._fronts = set[Channel]()
+        self._fronts = dict[Channel, None]()  # the newest is the last
+        self._hand_overs = HandOvers(self, self._fronts.keys())
         self._tasks = set[asyncio.Task[None]]()
         self._counters = Counter[str]()
         self._stop = asyncio.Event()
+        self._orphaned = False
 
     async def run(self) -> None:
-        """Serve until TERM, or until supervisord is gone; then end everything within ``drain_all``."""
+        """Serve until TERM, then hand everything over within ``drain``; if supervisord is gone, or no other
+        worker is there, end everything within ``drain_all``."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop.set)
         parent = Identity.of(os.getppid())
-        guard = Exit(parent, self._stop.set) if parent is not None else None
+        guard = Exit(parent, self._supervisor_gone) if parent is not None else None
         server = control.Server(self.paths.worker_socket(self.name), self._packet, on_closed=self._left)
         self._set_state("ready")
         log.info("ready, pid %d", os.getpid())
@@ -82,21 +88,33 @@ class Worker:
             if guard is not None:
                 guard.cancel()
 
+    def _supervisor_gone(self) -> None:
+        self._orphaned = True
+        self._stop.set()
+
     async def _drain(self) -> None:
         log.info("draining %d connections", len(self._connections))
         self._set_state("draining")
-        ending = list(self._connections.values())
-        for connection in ending:
-            connection.end("the gateway stops", CloseCode.GOING_AWAY, ErrorCode.DRAINING)
-        waits = [self._loop.create_task(connection.ended()) for connection in ending]
-        waits += self._tasks
-        if waits:
-            _, late = await asyncio.wait(waits, timeout=LIMITS.drain_all)
-            if late:
-                log.warning("%d connections did not end in time", len(late))
+        await self._hand_overs.drop_all()
+        await asyncio.gather(*(self._part_with(each) for each in tuple(self._connections.values())))
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=LIMITS.drain_all)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+    async def _part_with(self, connection: Connection) -> None:
+        try:
+            if not self._orphaned and await self._hand_overs.part_with(connection):
+                return
+        except Exception:
+            log.exception("connection %s cannot be handed over", connection.id[:8])
+        connection.end("the gateway stops", CloseCode.GOING_AWAY, ErrorCode.DRAINING)
+        try:
+            async with asyncio.timeout(LIMITS.drain_all):
+                await connection.ended()
+        except TimeoutError:
+            log.warning("connection %s did not end in time", connection.id[:8])
 
     # -- for the connections (Host) ------------------------------------------------------------
 
@@ -110,6 +128,12 @@ class Worker:
         self._claim("owns", tokens=added)
         self._claim("disowns", tokens=removed)
 
+    def succeed(self, word: Succession, successor: Successor, kind: str) -> None:
+        connection = _KINDS[kind].succeed(self, word, successor)
+        self._connections[connection.id] = connection
+        self._claim("owns", [connection.id])
+        self._tell_load()
+
     def connection_changed(self, connection: Connection) -> None:
         known = connection.id in self._connections
         if connection.state is State.ENDED and known:
@@ -122,7 +146,8 @@ class Worker:
     def _packet(self, channel: Channel, packet: Packet) -> None:
         match packet.op:
             case "hello":
-                self._fronts.add(channel)
+                self._fronts[channel] = None
+                self._hand_overs.front_came()
                 hello = WorkerHello(self.name, os.getpid(), self.state, len(self._connections), SIZES.sockets)
                 channel.answer(packet, "hello", **hello.to_fields())
                 self._claim("owns", list(self._connections), list(self._lenders), to=channel)
@@ -133,6 +158,8 @@ class Worker:
                 for fd in packet.fds:
                     self._spawn(self._take(offer, packet.payload, socket.socket(fileno=fd)))
                 return  # the descriptors are the sockets' now
+            case "handover":
+                self._spawn(self._hand_overs.told(channel, packet))
             case "ping":
                 channel.answer(packet, "pong", state=self.state)
             case "status":
@@ -142,7 +169,9 @@ class Worker:
         packet.close_fds()
 
     def _left(self, channel: Channel) -> None:
-        self._fronts.discard(channel)
+        if channel in self._fronts:
+            del self._fronts[channel]
+            self._spawn(self._hand_overs.drop_all())
 
     def _claim(
         self,
@@ -189,7 +218,7 @@ class Worker:
         self._counters[f"taken_{offer.kind}"] += 1
         if offer.kind == "mcp":
             await lent_endpoint.serve(sock, head, self._lenders.get)
-        elif self.state == "ready":
+        elif self.state == "ready" or offer.conn in self._connections:
             await self._attach(offer, head, sock)
         else:
             await self._refuse(sock, b"503 Service Unavailable")
@@ -197,8 +226,9 @@ class Worker:
     async def _attach(self, offer: SocketOffer, head: bytes, sock: socket.socket) -> None:
         connection = self._connections.get(offer.conn)
         if connection is None:
+            await self._hand_overs.drop(offer.conn)
             try:
-                kind = PiConnection if offer.kind == "pi" else Connection
+                kind = _KINDS[offer.kind]
                 if offer.conn:
                     connection = kind.take_over(self, offer.conn)
                 else:

@@ -14,10 +14,11 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from gateway.front import handovers
 from gateway.front.admission import HandOver
 from gateway.wire import control
 from gateway.wire.control import Channel, ControlError, Packet
@@ -157,9 +158,9 @@ class Roster:
                 seat.offered.popleft()
 
     def _owner(self, conn: str) -> str | None:
-        """The owner that goes on with this connection (one that drains hands it over)."""
+        """The living owner of this connection; one that drains has it until it is handed over."""
         owner = self._connections.get(conn)
-        return owner if owner and self._seats[owner].state in ("starting", "ready") else None
+        return owner if owner and self._seats[owner].state != "gone" else None
 
 
 class Bereft(Protocol):
@@ -193,8 +194,9 @@ class Workers:
         self._leader = leader
         self._bereft = bereft
         self._processes = dict[str, Identity]()
-        self._rescues = set[asyncio.Task[None]]()
         self._channels = dict[str, Channel]()
+        self._hand_overs = handovers.HandOvers(self._successor, self._channels)
+        self._requests = set[asyncio.Task[None]]()
         self._unsettled = {seat.name for seat in roster.seats}
         self._settled = asyncio.Event()
         self._empty = asyncio.Event()
@@ -255,7 +257,7 @@ class Workers:
         return found
 
     async def close(self) -> None:
-        tasks = [*self._tasks, *self._rescues]
+        tasks = [*self._tasks, *self._requests]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -309,10 +311,22 @@ class Workers:
             case "disowns":
                 self._roster.disowns(name, fields.get("connections", ()), fields.get("tokens", ()))
             case "rescue":
-                task = asyncio.create_task(self._rescue(channel, packet))
-                self._rescues.add(task)
-                task.add_done_callback(self._rescues.discard)
+                self._later(self._rescue(channel, packet))
+            case "handover":
+                self._later(self._hand_overs.pass_on(name, channel, packet))
         packet.close_fds()
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+
+    def _successor(self) -> str | None:
+        """Who gets a connection that is handed over."""
+        name = next(iter(self._roster.candidates()), None)
+        if name is not None:
+            self._roster.offered(name)
+        return name
 
     async def _rescue(self, channel: Channel, packet: Packet) -> None:
         fields = packet.fields
@@ -323,6 +337,7 @@ class Workers:
     def _left(self, name: str) -> None:
         self._channels.pop(name, None)
         self._roster.left(name)
+        self._hand_overs.left(name)
         if not self._channels:
             self._empty.set()
         log.info("%s left", name)

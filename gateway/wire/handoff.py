@@ -15,6 +15,11 @@ socket     F→W         `SocketOffer`, the consumed request bytes as payload, o
 rescue     W→F R       ``{conn, sessions: [{sessionId}], reason}``: end their turns, the bridge is lost
                        and a hook was open; answered by ``rescued {idle}`` when no bridge of the rescue
                        is left: then (and only then) the sessions may be attached again
+handover   W→F R       the fields of `Succession`: a draining worker to the one that succeeds it.  The front
+                       chooses the successor of a connection at its first word, passes every word on
+                       and the answer back: ``done {}`` or ``failed {reason}``; ``nobody {}`` is its own:
+                       no other worker is ready
+handover   F→W R       the same
 ========== =========== ==========================================================================
 
 Anybody may ask a worker ``ping`` (answer ``pong {state}``) and ``status``.
@@ -28,11 +33,20 @@ from typing import Any, Literal, Self
 
 from gateway.wire.control import Packet
 
-__all__ = ["LeaderInfo", "LeaderState", "SocketKind", "SocketOffer", "WorkerHello", "WorkerState"]
+__all__ = [
+    "LeaderInfo",
+    "LeaderState",
+    "SocketKind",
+    "SocketOffer",
+    "Succession",
+    "WorkerHello",
+    "WorkerState",
+]
 
 LeaderState = Literal["absent", "starting", "ready", "lost", "backoff", "broken"]
 WorkerState = Literal["starting", "ready", "draining"]
 SocketKind = Literal["ws", "pi", "mcp"]
+SuccessionStep = Literal["load", "take", "drop"]
 
 
 class _Fields:
@@ -86,3 +100,25 @@ class SocketOffer(_Fields):
     def packet(self, head: bytes, fd: int) -> Packet:
         """``head`` is everything read from the socket so far; the receiver feeds it to its parser."""
         return Packet("socket", self.to_fields(), head, (fd,))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Succession(_Fields):
+    """One word of a planned hand-over of a connection.
+
+    ====== ================================================================================
+    step   the successor
+    ====== ================================================================================
+    load   loads these ``sessions`` on a bridge of its own (again, if it had) and stays mute
+    take   owns the connection from now on: its former owner's bridge has ended
+    drop   forgets it; so it does when the front or the former owner is lost
+    ====== ================================================================================
+    """
+
+    conn: str
+    step: SuccessionStep
+    sessions: Sequence[str] = ()
+    running: Sequence[str] = ()  #: of take: those that were loaded while a turn ran
+    queued: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)  #: prompt ids that wait
+    rules_due: Sequence[str] = ()  #: sessions that Grok has yet to be told the rules of
+    background: Mapping[str, int] = dataclasses.field(default_factory=dict)  #: commands running, by session

@@ -91,6 +91,7 @@ class Limits:
     circuit_window: float = _row(60, "too many starts within this open the circuit")
     circuit_rest: float = _row(60, "an open circuit tries one start after this long")
     drain: float = _row(30, "a planned hand-over; then what is open is denied")
+    drain_look: float = _row(0.02, "a draining worker looks whether what is open has been answered")
     drain_all: float = _row(3, "all workers drain at once: nobody to hand over to")
     stop_decision: float = _row(0.5, "the front waits to see whether the workers stop too")
     rescue: float = _row(2, "a rescue bridge cancels a turn in 20 ms; then it is closed by force")
@@ -214,6 +215,8 @@ class Sizes:
     audit_text: int = 200  # characters of one field of an audit record
     descriptors: int = 4096  # of one process: `sockets`, each with pipes, pidfd and journal
     held_lines: int = 4096  # engine lines held back at a seam
+    hook_tail: int = 64  # newest updates of a session, looked at for a tool call that stays alone
+    hand_overs: int = 3  # tries with successors; then the journal must do
     seam_loads: int = 4  # of one session to close a seam: the second closes it, were it not for a race
     claims: int = 1000  # ids in one packet that tells what a worker owns
     bridge_failures: int = 3  # lost bridges within a minute; then 1011
