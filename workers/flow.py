@@ -145,10 +145,11 @@ class Writer:
         if self._closed:
             return
         self._queue.extend(buffers)
-        for buffer in buffers:
-            self.size += len(buffer)
-        self._wake()
-        self._press()
+        self.size += sum(map(len, buffers))
+        if not self._due:
+            self._wake()
+        if self.size > SIZES.write_high:
+            self._press()
 
     def urgent(self, frame: bytes) -> None:
         """Send a small frame in front of all that is queued; too many waiting: the oldest is dropped."""
@@ -179,8 +180,7 @@ class Writer:
         self.size = 0
         self._then = None
         if self.blocked:
-            self.blocked = False
-            self._loop.remove_writer(self._fd)
+            self._unblock()
 
     def flush(self) -> None:
         """Write one batch now, as far as the kernel takes it."""
@@ -202,10 +202,11 @@ class Writer:
             self.flush()
 
     def _write(self) -> None:
-        batch, urgent = self._batch()
+        batch, total, urgent = self._batch()
         if not batch:
+            if self.blocked:  # all was cleared
+                self._unblock()
             return
-        total = sum(map(len, batch))
         try:
             count = os.writev(self._fd, batch)
         except (BlockingIOError, InterruptedError):
@@ -216,11 +217,15 @@ class Writer:
             return
         if count < total:
             self._put_back(batch, urgent, count)
+            self._block()
+        elif self.blocked and not self._queue:
+            self._unblock()
         if count and self.blocked:
             self.progress = self._loop.time()
-        self._block(count < total or (self.blocked and bool(self._queue)))
-        self._press()
-        self._flushed()
+        if self._paused or self.size > SIZES.write_high:
+            self._press()
+        if self._then is not None:
+            self._flushed()
 
     def _press(self) -> None:
         """Tell the source to pause or to go on."""
@@ -231,18 +236,19 @@ class Writer:
             self._paused = False
             self._on_resume()
 
-    def _batch(self) -> tuple[list[bytes | memoryview], range]:
-        """Take the buffers of one system call from the queues; which of them are urgent."""
+    def _batch(self) -> tuple[list[bytes | memoryview], int, range]:
+        """Take the buffers of one system call from the queues: (buffers, their bytes, the urgent ones)."""
         queue = self._queue
         if not self._urgent and self.size <= SIZES.write_high and len(queue) <= SIZES.write_batch:
-            batch = list(queue)  # nearly always all of it
+            batch, total = list(queue), self.size  # nearly always all of it
             queue.clear()
             self.size = 0
-            return batch, range(0)
+            return batch, total, range(0)
         batch = []
         while queue and type(queue[0]) is memoryview:
             batch.append(queue.popleft())
         size = sum(map(len, batch))
+        total = size + sum(map(len, self._urgent))
         urgent = range(len(batch), len(batch) + len(self._urgent))
         batch += self._urgent
         self._urgent.clear()
@@ -250,8 +256,9 @@ class Writer:
             buffer = queue.popleft()
             batch.append(buffer)
             size += len(buffer)
+            total += len(buffer)
         self.size -= size
-        return batch, urgent
+        return batch, total, urgent
 
     def _put_back(self, batch: list[bytes | memoryview], urgent: range, count: int) -> None:
         """Queue again what is left of a batch of which ``count`` bytes were written."""
@@ -270,16 +277,16 @@ class Writer:
         self._queue.extendleft(reversed(rest))
         self._urgent.extendleft(bytes(batch[number]) for number in reversed(urgent) if number >= index)
 
-    def _block(self, blocked: bool) -> None:
-        if blocked == self.blocked:
-            return
-        self.blocked = blocked
-        if blocked:
+    def _block(self) -> None:
+        if not self.blocked:
+            self.blocked = True
             self.progress = self._loop.time()
             self._loop.add_writer(self._fd, self._write)
             self._on_blocked()
-        else:
-            self._loop.remove_writer(self._fd)
+
+    def _unblock(self) -> None:
+        self.blocked = False
+        self._loop.remove_writer(self._fd)
 
     def _flushed(self) -> None:
         if self._then is not None and not self._queue and not self._urgent:

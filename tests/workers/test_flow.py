@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import socket
@@ -217,3 +218,19 @@ async def test_drain_reads_what_is_there_although_paused(pair) -> None:
     assert ends == []
     assert not reader.reading
     reader.close()
+
+
+async def test_a_writer_that_was_cleared_rests(pair) -> None:
+    ours, theirs = pair
+    writer = Writer(ours.fileno(), fail)
+    while not writer.blocked:
+        writer.write(b"x" * 100)
+    with contextlib.suppress(BlockingIOError):
+        while theirs.recv(1 << 20):
+            pass
+    writer._queue.clear()  # as if the frame that had begun ended here
+    writer.size = 0
+    await asyncio.sleep(0.01)
+    assert not writer.blocked, "or the loop would spin"
+    writer.write(b"y")
+    assert theirs.recv(10) == b"y"
