@@ -82,6 +82,7 @@ class Ledger:
         self.guard = Guard(acks=acks, limits=limits)
         self.registry, self.emit, self.limits = registry, emit, limits
         self.counters = collections.Counter[str]()
+        self.loss = ""  #: how the last bridge was lost, for people
         self._time_up, self._gates_expired = time_up, gates_expired
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -159,7 +160,8 @@ class Ledger:
         """Answer a prompt whose response can never come."""
         request, end = outcome.request, outcome.end
         if end is None:
-            self.gateway_error(request, ErrorCode.BRIDGE_LOST, "the turn was lost with its bridge")
+            text = f"the turn was lost with its bridge: {self.loss}" if self.loss else "the turn was lost"
+            self.gateway_error(request, ErrorCode.BRIDGE_LOST, text)
         elif (result := result_of(end)) is not None:
             self.answer(request, jsonrpc.result_bytes(request.id_raw, jsonrpc.dump(result)))
         else:

@@ -69,6 +69,7 @@ class Reattach:
             self._gates.void(ledger.guard.leader_lost(), loss.reason)
             self._unasked.clear()
         ledger.sessions.bridge_lost(now)
+        ledger.loss = loss.reason
         ledger.arm()
 
     def restore(self, record: ConnectionRecord) -> None:

@@ -575,3 +575,17 @@ async def test_the_audit_log_says_who_answered_what(client: Client) -> None:
         ("gateway", "pre_tool_use", "void"),
     ]
     assert {d.tool_use_id for d in client.decisions} == {"call-1"}
+
+
+@scenario
+async def test_a_lost_turn_says_how_its_bridge_ended(client: Client) -> None:
+    bridge = await client.new_session()
+    client.send("session/prompt", PROMPT, "1")
+    bridge.die()
+    await settle()
+    after = await client.up()
+    after.answer(after.lines[-1]["id"], {})
+    await settle()
+    error = client.answer_to("1")["error"]
+    assert error["code"] == ErrorCode.BRIDGE_LOST
+    assert "exit code 3" in error["message"]
