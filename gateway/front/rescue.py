@@ -79,7 +79,7 @@ def everything_of(record: ConnectionRecord) -> Ward:
     """
     asked = {gate.session_id for gate in record.gates.values()}
     asked |= {request.session_id for request in record.requests.values()}
-    sessions = sorted(asked & record.sessions.keys())
+    sessions = sorted(asked & record.sessions.keys() - record.rescued.keys())
     return Ward(record.connection, tuple(sessions), tuple(record.sessions), tuple(record.gates.values()))
 
 

@@ -130,8 +130,9 @@ class Rescue:
         if self.over:
             return []
         if now >= self._deadline:
+            left = self._seen_busy.union(self._turns) if self.state is State.ENDING else ()
             self._move(_Event.TIME_UP)
-            return [line for session in sorted(self._seen_busy) for line in self._end(session)]
+            return [line for session in sorted(left) for line in self._end(session)]
         if self._pause_over is not None and now >= self._pause_over:
             self._pause_over = None
             return [self._ask()]

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import socket
+import subprocess
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from gateway.wire.process import Identity
 class StandInWorker:
     """Speaks the hand-off contract on the running loop; answers each socket with its name and closes it.
 
-    ``keep``: sockets stay open in ``sockets`` instead.
+    ``keep``: sockets stay open in ``sockets`` instead.  Its process is a child that only lives and dies.
     """
 
     def __init__(
@@ -40,12 +41,15 @@ class StandInWorker:
         self.sockets = list[socket.socket]()
         self.leaders = list[LeaderInfo]()
         self.closed = False
+        self.process = subprocess.Popen(["sleep", "600"])
         self.server = Server(path, self._on_packet)
 
     def close(self) -> None:
-        """As if killed: the channel breaks and the sockets end."""
+        """As if killed: the channel breaks, the sockets end, the process is gone."""
         if not self.closed:
             self.server.close()
+            self.process.kill()
+            self.process.wait()
         self.closed = True
         for sock in self.sockets:
             sock.close()
@@ -61,7 +65,8 @@ class StandInWorker:
     def _on_packet(self, channel: Channel, packet: Packet) -> None:
         match packet.op:
             case "hello":
-                hello = WorkerHello(self.name, os.getpid(), self.state, len(self.sockets), self.capacity)  # type: ignore[arg-type]
+                pid = self.process.pid
+                hello = WorkerHello(self.name, pid, self.state, len(self.sockets), self.capacity)  # type: ignore[arg-type]
                 channel.answer(packet, "hello", **hello.to_fields())
                 channel.send(Packet("owns", {"connections": self.connections, "tokens": self.tokens}))
             case "leader":
@@ -141,12 +146,16 @@ class StandInBridge:
 
 
 class NobodyBereft:
-    """Looks after nothing."""
+    """Looks after nothing; ``rescues`` are those that were asked for."""
+
+    def __init__(self) -> None:
+        self.rescues = list[tuple[str, list[str], str]]()
 
     def worker_lost(self, worker: Identity | None, connections: Collection[str]) -> None: ...
     def worker_back(self, worker: Identity) -> None: ...
     def offered(self, conn: str) -> None: ...
     async def rescue(self, conn: str, sessions: Sequence[str], reason: str) -> bool:
+        self.rescues.append((conn, list(sessions), reason))
         return True
 
 

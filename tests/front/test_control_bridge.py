@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -137,6 +138,27 @@ async def test_a_cancelled_opening_leaves_nothing(
             await task
         assert not [entry for entry in short_tmp.iterdir() if entry.name.startswith("control-")]
         assert not _bridges(short_tmp)
+
+
+async def test_one_that_was_taken_speaks_to_its_new_owner_only(open_bridge: Open) -> None:
+    bridge, _ = await open_bridge()
+    probe = asyncio.create_task(bridge.probe())
+    await asyncio.sleep(0)
+    lines, ended = asyncio.Queue[bytes](), asyncio.Event()
+    bridge.take(lines.put_nowait, ended.set)
+    assert bridge.ended.is_set()
+    with pytest.raises(NoAnswerError):
+        await probe
+    padding = "x" * 2**18  # more than the pipe takes at once
+    params = {"padding": padding}
+    bridge.write(json.dumps({"jsonrpc": "2.0", "id": 5, "method": "session/list", "params": params}).encode())
+    async with asyncio.timeout(20):
+        while json.loads(await lines.get()).get("id") != 5:
+            pass
+        assert not ended.is_set()
+        bridge._process.kill()
+        await ended.wait()
+    bridge.write(b"{}")  # nobody reads it
 
 
 @pytest.mark.parametrize("knobs", [{"ignore_eof": True}, {"ignore_eof": True, "ignore_term": True}])

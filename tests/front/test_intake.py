@@ -20,6 +20,7 @@ from gateway.front.admission import Gate, Page
 from gateway.front.intake import Intake
 from gateway.front.roster import Roster, Workers
 from gateway.front.web import Response, health
+from gateway.wire.control import Packet
 from gateway.wire.handoff import LeaderInfo, SocketOffer
 from gateway.wire.limits import LIMITS, SIZES
 from tests.conftest import find_free_port
@@ -37,9 +38,12 @@ class Setting:
         self.folder = folder
         self.port = find_free_port()
         self.listener = listening or listener.bind(self.port)
-        self.roster = Roster(NAMES, lambda conn: False)
+        self.journals = set[str]()
+        self.holds = dict[str, asyncio.Future[None]]()
+        self.roster = Roster(NAMES, lambda conn: conn in self.journals)
+        self.bereft = NobodyBereft()
         self.leader = LeaderInfo("ready", generation="00000001", bridge=["grok"])
-        self.links = Workers(self.roster, self.socket_of, lambda: self.leader, NobodyBereft())
+        self.links = Workers(self.roster, self.socket_of, lambda: self.leader, self.bereft)
         gate = Gate(
             self.port,
             lambda: SECRET,
@@ -47,7 +51,7 @@ class Setting:
             self.roster.owned,
             lambda conn: bool(self.roster.candidates(conn)),
         )
-        self.intake = Intake(self.listener, gate, self.links.offer, self.page)
+        self.intake = Intake(self.listener, gate, self.links.offer, self.page, self.holds.get)
         self.workers = list[StandInWorker]()
         self.links.start()
         self.intake.open()
@@ -73,6 +77,17 @@ class Setting:
         with contextlib.closing(writer):
             writer.write(data)
             return await reader.read()
+
+    def resume(self) -> bytes:
+        common = (f"Authorization: Bearer {SECRET}", "Connection: Upgrade", "Upgrade: websocket")
+        again = (f"Grok-Gateway-Connection: {CONN}", "Grok-Gateway-Received: 0")
+        return self.head("GET /ws HTTP/1.1", *common, *again)
+
+    def hold(self) -> asyncio.Future[None]:
+        """A connection that may not be taken over yet."""
+        self.journals.add(CONN)
+        self.holds[CONN] = asyncio.get_running_loop().create_future()
+        return self.holds[CONN]
 
     async def status(self, data: bytes) -> int:
         return int((await self.talk(data)).split()[1])
@@ -360,3 +375,53 @@ async def test_no_descriptor_is_lost(setting: Setting) -> None:
     assert descriptors() <= before
     handed = collections.Counter(setting.intake.counters)["handed_ws"]
     assert handed == sum(len(worker.offers) for worker in setting.workers) == 2050
+
+
+@pytest.mark.parametrize(("known", "expected"), [(True, 200), (False, 410)])
+async def test_a_resume_is_held_while_its_connection_is_rescued(
+    setting: Setting, known: bool, expected: int
+) -> None:
+    worker = setting.add("worker_00")
+    await setting.until(lambda: setting.roster.ready)
+    free = setting.hold()
+    status = asyncio.create_task(setting.status(setting.resume()))
+    await setting.until(lambda: setting.intake.counters["held"])
+    assert not worker.offers
+    assert (await setting.status(setting.head())) == 200  # others are not
+    if not known:
+        setting.journals.clear()  # it was let go meanwhile
+    del setting.holds[CONN]
+    free.set_result(None)
+    assert await status == expected
+    assert len(worker.offers) == (2 if known else 1)
+
+
+async def test_a_hold_is_bounded(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten(monkeypatch, resume_hold=0.05)
+    setting.add("worker_00")
+    await setting.until(lambda: setting.roster.ready)
+    setting.hold()
+    assert await setting.status(setting.resume()) == 503
+
+
+async def test_the_end_does_not_wait_for_what_is_held(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shorten(monkeypatch, stop_decision=0.05)
+    setting.add("worker_00")
+    await setting.until(lambda: setting.roster.ready)
+    setting.hold()
+    answer = asyncio.create_task(setting.talk(setting.resume()))
+    await setting.until(lambda: setting.intake.counters["held"])
+    await setting.intake.close()
+    assert await answer == b""
+
+
+async def test_a_worker_may_ask_for_a_rescue(setting: Setting) -> None:
+    worker = setting.add("worker_00")
+    await setting.until(lambda: setting.roster.ready)
+    (channel,) = worker.server.channels
+    fields = {"conn": CONN, "sessions": [{"sessionId": "s1"}], "reason": "its bridge ended"}
+    answer = await channel.request(Packet("rescue", fields))
+    assert (answer.op, answer.fields["idle"]) == ("rescued", True)
+    assert setting.bereft.rescues == [(CONN, ["s1"], "its bridge ended")]

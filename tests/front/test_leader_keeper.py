@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.front.control_bridge import NoAnswerError
 from gateway.front.leader_keeper import LeaderKeeper
 from gateway.front.leader_process import end_leaders, look
 from gateway.paths import Paths
@@ -218,6 +219,32 @@ async def test_a_lost_control_bridge_is_replaced_and_the_leader_stays(keep: Keep
         while _bridges(kept) in ([], bridges):
             await asyncio.sleep(0.01)
     assert kept.info == first
+
+
+async def test_a_throwaway_bridge_is_there_at_once_and_replaced(keep: Keep, engine: FakeEngine) -> None:
+    kept = keep(engine.path, probe_interval=30)
+    first = await kept.ready()
+    (standby,) = _bridges(kept)
+    bridges = [await kept.keeper.throwaway_bridge(lambda line: None, lambda: None) for _ in range(2)]
+    assert bridges[0]._process.pid == standby
+    assert bridges[1]._process.pid != standby  # its successor was not there yet
+    async with asyncio.timeout(20):
+        while len(_bridges(kept)) < 3:
+            await asyncio.sleep(0.01)
+        for bridge in bridges:
+            await bridge.close()
+    (successor,) = _bridges(kept)
+    assert successor not in [bridge._process.pid for bridge in bridges]
+    assert kept.info == first
+    assert not kept.keeper.status()["misses"]
+
+
+async def test_there_is_no_throwaway_bridge_without_a_leader(keep: Keep, engine: FakeEngine) -> None:
+    engine.set(leader={"hang_on": ["initialize"]})
+    kept = keep(engine.path)
+    await kept.until("starting")
+    with pytest.raises(NoAnswerError, match="starting"):
+        await kept.keeper.throwaway_bridge(lambda line: None, lambda: None)
 
 
 async def test_a_bridge_that_cannot_be_had_is_named(keep: Keep, engine: FakeEngine) -> None:
