@@ -17,7 +17,6 @@ import dataclasses
 import json
 import logging
 import os
-import secrets
 import signal
 import subprocess
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from typing import IO, Literal
 from gateway.wire.handoff import LeaderInfo
 from gateway.wire.limits import LIMITS, SIZES, Limits
 from gateway.wire.ndjson import LineSplitter, Overlong
-from gateway.wire.process import spawn
+from gateway.wire.process import VanishingLink, spawn
 from workers.chatter import Chatter
 from workers.flow import Reader, Writer
 
@@ -82,7 +81,7 @@ class Bridge:
         self._noise, self._chatter = Chatter(log, logging.WARNING), Chatter(log, logging.INFO)
         self._stage: Stage = "start"
         self._reason = ""
-        self._link: Path | None = None
+        self._link: VanishingLink | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._ended = asyncio.Event()
@@ -97,20 +96,28 @@ class Bridge:
         argv = list(info.bridge)
         try:
             if info.link:
-                argv[0] = str(self._make_link(Path(argv[0])))
+                self._link = VanishingLink(Path(argv[0]), "bridge")
+                argv[0] = str(self._link.path)
             process = spawn(
                 argv, env=info.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
         except OSError as error:
-            self.unlink_binary()
+            self._remove_link()
             self._ended.set()
             reason = f"cannot start {info.bridge[0]}: {error.strerror or error}"
             self._loop.call_soon(on_exit, BridgeExit("start", reason=reason))
             return
         self._process, self.pid = process, process.pid
+        if self._link is not None:
+            self._link.watch(self.pid)
         stdin, stdout, stderr = self._pipes = _pipes(process)
         self._writer = Writer(
-            stdin.fileno(), lambda error: None, self._on_pause, self._on_resume, self._stdin_blocked
+            stdin.fileno(),
+            lambda error: None,
+            self._on_pause,
+            self._on_resume,
+            self._stdin_blocked,
+            high=SIZES.bridge_input,
         )
         self._stdout = Reader(stdout.fileno(), self._output, lambda error: None)
         self._stderr = Reader(stderr.fileno(), self._errors, lambda error: None)
@@ -137,13 +144,6 @@ class Bridge:
         """Go on reading."""
         if self.pid:
             self._stdout.resume()
-
-    def unlink_binary(self) -> None:
-        """Remove the hard link it runs from: from now on it cannot start a leader of its own."""
-        if self._link is not None:
-            with contextlib.suppress(OSError):
-                self._link.unlink(missing_ok=True)
-            self._link = None
 
     async def close(self) -> None:
         """End it: its input is sent and closed, then TERM, then KILL to the group, each bounded.
@@ -172,11 +172,10 @@ class Bridge:
 
     # -- the process ---------------------------------------------------------------------------
 
-    def _make_link(self, binary: Path) -> Path:
-        link = binary.with_name(f"bridge-{secrets.token_hex(8)}")
-        link.hardlink_to(binary)
-        self._link = link
-        return link
+    def _remove_link(self) -> None:
+        if self._link is not None:
+            self._link.remove()
+            self._link = None
 
     def _signal(self, number: signal.Signals) -> None:
         if self.pid:
@@ -207,7 +206,7 @@ class Bridge:
         for pipe in self._pipes:
             with contextlib.suppress(OSError):
                 pipe.close()
-        self.unlink_binary()
+        self._remove_link()
         self._ended.set()
         code, number = (status, None) if status >= 0 else (None, -status)
         self._on_exit(BridgeExit(self._stage, code, number, self._chatter.tail, self._reason))

@@ -110,7 +110,7 @@ class Writer:
     """Writes to a descriptor of somebody else, queueing what the kernel does not take.
 
     What is written while a `Reader` delivers goes out in one system call afterwards, anything else at
-    once.  Above ``SIZES.write_high`` waiting bytes ``on_pause`` is called, and
+    once.  Above ``high`` waiting bytes ``on_pause`` is called, and
     ``on_resume`` once a quarter of that is left.  ``on_blocked`` is called when the kernel begins to
     refuse bytes: the time to start a clock.  ``on_error(error)`` comes once; nothing is written then.
 
@@ -125,8 +125,10 @@ class Writer:
         on_pause: Callable[[], None] = lambda: None,
         on_resume: Callable[[], None] = lambda: None,
         on_blocked: Callable[[], None] = lambda: None,
+        *,
+        high: int = SIZES.write_high,
     ) -> None:
-        self._fd = fd
+        self._fd, self._high = fd, high
         self._on_error, self._on_blocked = on_error, on_blocked
         self._on_pause, self._on_resume = on_pause, on_resume
         self._loop = asyncio.get_running_loop()
@@ -148,7 +150,7 @@ class Writer:
         self.size += sum(map(len, buffers))
         if not self._due:
             self._wake()
-        if self.size > SIZES.write_high:
+        if self.size > self._high:
             self._press()
 
     def urgent(self, frame: bytes) -> None:
@@ -222,17 +224,17 @@ class Writer:
             self._unblock()
         if count and self.blocked:
             self.progress = self._loop.time()
-        if self._paused or self.size > SIZES.write_high:
+        if self._paused or self.size > self._high:
             self._press()
         if self._then is not None:
             self._flushed()
 
     def _press(self) -> None:
         """Tell the source to pause or to go on."""
-        if not self._paused and self.size > SIZES.write_high:
+        if not self._paused and self.size > self._high:
             self._paused = True
             self._on_pause()
-        elif self._paused and self.size <= SIZES.write_high // 4:
+        elif self._paused and self.size <= self._high // 4:
             self._paused = False
             self._on_resume()
 

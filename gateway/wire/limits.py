@@ -79,6 +79,7 @@ class Limits:
     bridge_eof: float = _row(1, "a bridge exits 8 ms after EOF; afterwards TERM")
     leader_start: float = _row(30, "0.3 s measured; a cold disk and a busy machine may need more")
     chatter: float = _row(10, "a child that talks without end must fill neither the log nor the loop")
+    exec_look: float = _row(0.002, "a child has called exec a millisecond after its start")
     bridge_start: float = _row(15, "0.3 s measured, 1.3 s with ten at once")
     leader_poll: float = _row(0.02, "a starting leader is looked at this often; it needs 0.2 s")
     leftovers: float = _row(1, "TERM to KILL for tools of a dead leader: the next one waits for it")
@@ -186,6 +187,7 @@ class Sizes:
     overlong_head: int = 1024  # first bytes of a dropped line, kept to find its id
     log_line: int = 1024  # of a child's output in one log line; the rest is cut
     read: int = 256 * 1024  # one read from a pipe
+    bridge_input: int = 64 * 2**20  # a bridge's line under way; reading on behind it, for acks and answers
     write_high: int = 256 * 1024  # a transport asks its source to pause above this
     unsent: int = 128 * 1024  # TCP_NOTSENT_LOWAT: what a ping waits behind, the grain of write progress
     write_batch: int = 512  # buffers in one writev; the kernel takes 1024
