@@ -11,13 +11,14 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.gateway import Gateway
+from tests.e2e.pi_client import PiClient, PiSession
 from tests.engines.fake import FakeEngine
 from tests.engines.grok import write_offline_config
 from tests.engines.scripted_model import ScriptedModel
@@ -103,3 +104,20 @@ def fake_engine(short_tmp: Path) -> FakeEngine:
 def fake(make_gateway: Callable[..., Gateway], fake_engine: FakeEngine) -> Gateway:
     """A running instance of its own on the fault-injecting engine."""
     return make_gateway(fake_engine.path).up()
+
+
+@pytest.fixture
+async def pi_of(shared: Gateway, tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[PiClient]]]:
+    """``await pi_of(session=None, **options)``: a Pi on the shared instance, a session on screen."""
+    made: list[PiClient] = []
+
+    async def make(session: PiSession | None = None, **options: Any) -> PiClient:
+        client = PiClient(shared.url.replace("/ws", "/pi"), shared.secret, tmp_path, **options)
+        made.append(client)
+        await client.connect()
+        await client.show(session or PiSession(shared.work))
+        return client
+
+    yield make
+    for client in made:
+        await client.close()

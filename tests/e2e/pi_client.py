@@ -46,6 +46,8 @@ class Answer:
         self.events: list[Message] = []
         self.end: Message = {}
         self.ended = asyncio.Event()
+        self.params: Message = {}  #: of the ``turn``
+        self.woken = False  #: Pi was woken for it
 
     def event(self, event: Message) -> None:
         if event["seq"] <= self.seq:
@@ -238,7 +240,7 @@ class PiClient:
         system = [
             {"role": "system", "content": "", "sections": {"preamble": "You are a test.", "tools": "T"}}
         ]
-        answer.params = {  # type: ignore[attr-defined]
+        answer.params = {
             "turn": answer.turn,
             "session": session.id,
             "kind": "turn",
@@ -249,18 +251,20 @@ class PiClient:
             "entries": entries,
             "active": self.active,
         } | more
+        if more.get("kind") == "side":
+            del answer.params["session"], answer.params["entries"]
         await self._send_turn(answer)
         return answer
 
     async def _send_turn(self, answer: Answer) -> None:
         try:
-            result = await self.request("turn", answer.params)  # type: ignore[attr-defined]
+            result = await self.request("turn", answer.params)
         except RefusedError as error:
             answer.finish({"stop": "error", "error": str(error)})
             return
         if result.get("need") == "all":
-            assert answer.params.get("since")  # type: ignore[attr-defined]
-            raise AssertionError("the test has to send all")
+            answer.params.pop("since")
+            await self._send_turn(answer)
 
     async def ask(self, text: Any, **more: Any) -> Answer:
         """A whole turn: prompt, answer, and the answer's entry in the session."""
@@ -361,7 +365,7 @@ class PiClient:
 
     async def _woken_call(self) -> None:
         answer = await self.call()
-        answer.woken = True  # type: ignore[attr-defined]
+        answer.woken = True
 
     async def _ask(self, id_: Any, params: Message) -> None:
         self.asked.append(params)

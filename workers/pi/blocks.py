@@ -1,9 +1,10 @@
 """The content blocks of one assistant message, and the events that make them in Pi.
 
 Sans-I/O.  At most one block is open.  When Grok repeats a model call after an error it sends the text again
-from the start: `Blocks.again` says so, and what is on screen already is not shown twice.  Where the
-repeated text differs, what is on screen stays, the rest follows, and `texts` holds what the block should
-have been.
+from the start, as another stream; what is on screen already is not shown twice.  The notice of the error
+may overtake the last words of the stream that broke, so a repetition begins with the first word of the
+next stream.  Where the repeated text differs, what is on screen stays, the rest follows, and `texts` holds
+what the block should have been.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ class Blocks:
     def __init__(self) -> None:
         self._blocks = list[Block]()
         self._said = dict[BlockType, _Said]()
+        self._stream: Any = None  # name of the present model call's stream
+        self._broken: Any = None  # and of the one that it repeats
+        self._repeats = False  # the next stream is a repetition
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -55,8 +59,12 @@ class Blocks:
         """All text blocks, as they should be."""
         return "\n\n".join(_right(b) for b in self._blocks if b.type == "text" and _right(b))
 
-    def model(self, kind: BlockType, text: str) -> list[Event]:
-        """Text of the model."""
+    def model(self, kind: BlockType, text: str, stream: Any = None) -> list[Event]:
+        """Text of the model; ``stream`` tells its attempts to answer apart."""
+        if stream is not None and stream == self._broken:
+            return []  # it comes again
+        if stream != self._stream:
+            self._next_stream(stream)
         said = self._said.get(kind)
         if said is not None and said.again is not None:
             text, differs = _beyond(said, text)
@@ -77,17 +85,25 @@ class Blocks:
         glued = last is not None and last.open and last.type == "thinking" and not last.text.endswith("\n")
         return self._append("thinking", "\n" + text if glued and last and last.text else text)
 
+    def broken(self) -> None:
+        """Grok begins the model call anew: the next stream repeats it."""
+        self._repeats = True
+
+    def _next_stream(self, stream: Any) -> None:
+        if self._repeats:
+            self._broken, self._repeats = self._stream, False
+            for said in self._said.values():
+                said.again = 0
+        else:
+            self.call_ended()
+        self._stream = stream
+
     def call_ended(self) -> None:
         """The model call is over: what comes next is no repetition of it."""
         for said in self._said.values():
             if said.again is not None and said.again < len(said.text):  # the repetition was shorter
                 said.block.right = said.block.text[: said.start + said.again]
         self._said = {}
-
-    def again(self) -> None:
-        """Grok begins the model call anew."""
-        for said in self._said.values():
-            said.again = 0
 
     def close(self) -> list[Event]:
         """Close the open block, if one is."""
@@ -135,7 +151,7 @@ class Blocks:
         if block is not self._blocks[-1] or not block.open:
             block.right = block.text[: said.start + same]
             del self._said[kind]
-            return self.model(kind, text)
+            return self.model(kind, text, self._stream)
         events = self._append(kind, "\n" + text)
         block.right = right
         said.text = said.text[:same] + text

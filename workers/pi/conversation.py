@@ -153,8 +153,8 @@ class Conversation:
             )
         running = self._opened(turn, stream, own=name in self.own)
         running.delivered = self.grok.binding.delivered if self.grok.binding else ""
-        running.give_all()
         self._tool_entries(stream)
+        running.give_all()
         return running
 
     def _prompt(self, turn: str, what: Delivery) -> Running:
@@ -219,6 +219,8 @@ class Conversation:
 
     def queue_changed(self, params: Mapping[str, Any]) -> None:
         """``_x.ai/queue/changed``."""
+        if params.get("sessionId") != self.grok.id:
+            return  # a subagent's
         self._now_running = str(params.get("runningPromptId") or "")
         turn = self.turn
         if turn is not None and turn.stream.aborted and turn.stream.prompt_id == self._now_running:
@@ -243,8 +245,8 @@ class Conversation:
         self.totals.add(stream.usage.whole)
         if stream.end is None or stream.end.error != NOT_WRITTEN:
             self._remember(stream)
+        self._tool_entries(stream)  # before the end: what follows it may meet another session on screen
         self._tell(stream, events)
-        self._tool_entries(stream)
 
     def reattached(self) -> None:
         """The session was loaded again: turns of Grok's own that did not live through it are over."""
@@ -270,9 +272,9 @@ class Conversation:
         events = stream.completed()
         self._remember(stream)
         self.totals.add(stream.usage.whole)
-        self._tell(stream, events)
         if self.told(stream):
             self._tool_entries(stream)
+            self._tell(stream, events)
         else:
             self._owner.ended_itself(self, stream)
 

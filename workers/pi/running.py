@@ -57,6 +57,8 @@ class Running:
             self.notify("turn/event", {"turn": self.id, "seq": self.seq, **event})
         if self.ended.is_set():
             self._tell_end()
+        else:
+            self.emit(())
 
     def give_all(self) -> None:
         """Tell everything from the start: a turn that was there before the extension asked for it."""

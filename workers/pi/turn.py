@@ -52,17 +52,15 @@ class Turn:
         self.usage.update(meta)
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
-                return self.blocks.model("text", _text(update))
+                return self.blocks.model("text", _text(update), meta.get("streamStartMs"))
             case "agent_thought_chunk":
-                return self.blocks.model("thinking", _text(update))
+                return self.blocks.model("thinking", _text(update), meta.get("streamStartMs"))
             case "tool_call" | "tool_call_update":
-                self.blocks.call_ended()
                 return self._note(self.tools.update(update))
             case "response_completed":
                 self.usage.call_ended(update)
-                self.blocks.call_ended()
             case "retry_state" if update.get("type") == "retrying":
-                self.blocks.again()
+                self.blocks.broken()
             case "turn_completed":
                 self.usage.turn_ended(update)
                 self.reported = str(update.get("stop_reason"))

@@ -55,7 +55,14 @@ class Usage:
         """A ``response_completed``."""
         usage = update.get("usage")
         if isinstance(usage, Mapping):
-            self.last = {_camel(key): value for key, value in usage.items()}
+            read = _count(usage, "cache_read_input_tokens")
+            written = _count(usage, "cache_creation_input_tokens")
+            self.last = {  # here, and only here, the input is without what was cached
+                "inputTokens": _count(usage, "input_tokens") + read + written,
+                "outputTokens": _count(usage, "output_tokens"),
+                "cachedReadTokens": read,
+                "cacheCreationTokens": written,
+            }
 
     def turn_ended(self, update: Mapping[str, Any]) -> None:
         """A ``turn_completed``."""
@@ -66,7 +73,7 @@ class Usage:
     def answered(self, meta: Mapping[str, Any]) -> None:
         """``_meta`` of the prompt's answer: its own token counts are the last call's."""
         if _count(meta, "inputTokens"):
-            self.last = meta
+            self.last = {**meta, "cacheCreationTokens": _count(self.last, "cacheCreationTokens")}
         if isinstance(meta.get("usage"), Mapping):
             self.whole = meta["usage"]
 
@@ -74,10 +81,7 @@ class Usage:
         """Pi's ``Usage``.  ``window``: of the model, in tokens; 0 if unknown."""
         last = self.last or (self.whole if _count(self.whole, "modelCalls") <= 1 else {})
         read = _count(last, "cachedReadTokens")
-        # The answer counts cache writes for the whole turn only.
         written = _count(last, "cacheCreationTokens")
-        if not written and _count(self.whole, "modelCalls") == 1:
-            written = _count(self.whole, "cacheCreationTokens")
         output = _count(last, "outputTokens")
         total = _count(last, "totalTokens") or _count(last, "inputTokens") + output or self.context
         given = _count(last, "inputTokens") or max(0, total - output)
@@ -99,8 +103,3 @@ class Usage:
 def _count(values: Mapping[str, Any], name: str) -> int:
     value = values.get(name)
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 else 0
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(word.capitalize() for word in rest)
