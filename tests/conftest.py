@@ -6,6 +6,7 @@ each test's folder is unique, so a process that still carries one of them afterw
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.grok import write_offline_config
-from tests.engines.processes import carriers, describe
+from tests.engines.processes import carriers, describe, pids
 from tests.engines.scripted_model import ScriptedModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,7 +28,7 @@ MARKER = "GROK_GATEWAY_TEST_ID"
 #: Where ``make test`` installs the pinned engine.
 INSTALLED_GROK = ROOT / ".cache/grok/node_modules/@xai-official/grok/bin/grok-native"
 #: Seconds that a process may take to vanish after its test has ended.
-GRACE = 3.0
+GRACE = 10.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -96,13 +97,16 @@ def find_free_port() -> int:
 @pytest.fixture(autouse=True)
 def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves a process of its own behind (and end that process)."""
-    before = set(carriers(os.environ[MARKER]))
+    before = set(pids())
     yield
     deadline = time.monotonic() + GRACE
-    while (left := set(carriers(os.environ[MARKER])) - before) and time.monotonic() < deadline:
+    while left := carriers(os.environ[MARKER], set(pids()) - before):
+        if time.monotonic() > deadline:
+            break
         time.sleep(0.02)
     if left:
         text = "\n".join(describe(pid) for pid in left)
         for pid in left:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         pytest.fail(f"processes outlived the test:\n{text}")
