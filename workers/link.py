@@ -144,7 +144,6 @@ class Link:
         self.pid = bridge.pid
         result = await self.call("initialize", acp.INITIALIZE, self._limits.bridge_start)
         self.initialize_result = dump(result)
-        bridge.unlink_binary()
 
     async def last_bridge(self) -> None:
         """After `run` has given up: one more bridge that attaches nothing, to end what may run on.

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -28,6 +29,7 @@ from gateway.wire.limits import LIMITS
 __all__ = [
     "Exit",
     "Identity",
+    "VanishingLink",
     "end_group",
     "peer_identity",
     "spawn",
@@ -134,6 +136,40 @@ class Exit:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
             self._fd = None
+
+
+class VanishingLink:
+    """A hard link of a program that vanishes as soon as a process runs it.
+
+    A bridge that finds no leader starts one from its own binary, unsupervised and with other flags; of
+    a file that is gone it cannot.  Raises OSError when the link cannot be made.
+    """
+
+    def __init__(self, program: Path, prefix: str) -> None:
+        self.path = program.with_name(f"{prefix}-{secrets.token_hex(8)}")
+        self.path.hardlink_to(program)
+        self._looks: asyncio.TimerHandle | None = None
+
+    def watch(self, pid: int) -> None:
+        """Remove the link once ``pid`` runs it (setpriv comes first); on the running loop."""
+        self._looks = None
+        try:
+            runs = Path(f"/proc/{pid}/exe").readlink() == self.path
+        except OSError:
+            runs = True  # it has ended
+        if runs:
+            self.remove()
+        else:
+            loop = asyncio.get_running_loop()
+            self._looks = loop.call_later(LIMITS.exec_look, self.watch, pid)
+
+    def remove(self) -> None:
+        """Remove the link now, if it is still there."""
+        if self._looks is not None:
+            self._looks.cancel()
+            self._looks = None
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
 
 
 def peer_identity(sock: socket.socket) -> tuple[Identity | None, int]:

@@ -93,8 +93,6 @@ class FakeBridge:
 
     def resume_reading(self) -> None: ...
 
-    def unlink_binary(self) -> None: ...
-
 
 class Client:
     """The client's side of a proxy, and everything around it."""
