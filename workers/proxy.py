@@ -34,7 +34,7 @@ from workers.recovery import prompt_with_rules
 from workers.requests import Request, Step
 from workers.screening import Verdict
 from workers.seams import Seams
-from workers.sessions import Session, State, TooManySessions
+from workers.sessions import State, TooManySessions
 from workers.succession import take_up
 from workers.successor import Heard, Successor
 
@@ -314,13 +314,9 @@ class Proxy:
         except (CallError, TimeoutError) as error:
             log.warning("sessions could not be closed at the end of their client: %s", error)
 
-    async def _end_turns(self, session: Session) -> None:
-        # Closing cancels the turn and all that waits behind it; a cancel would start the next one.
-        params = {"sessionId": session.session_id}
-        await self.link.call("session/close", params, self._limits.cancel_settle)
-
     async def close(self) -> None:
         """`run` of the link has ended: forget everything."""
+        self._seams.clear()
         await self.link.close()
         self._watch.clear()
         self._leader.on_broken.discard(self._leader_broken)
