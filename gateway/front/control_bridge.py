@@ -15,7 +15,6 @@ import contextlib
 import functools
 import logging
 import os
-import secrets
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from gateway.wire import acp
 from gateway.wire.jsonrpc import dump, parse_engine, request_bytes
 from gateway.wire.limits import LIMITS, SIZES
 from gateway.wire.ndjson import LineSplitter
-from gateway.wire.process import end_group, spawn, wait_exit
+from gateway.wire.process import VanishingLink, end_group, spawn, wait_exit
 
 __all__ = ["BridgeStartError", "ControlBridge", "NoAnswerError"]
 
@@ -75,12 +74,12 @@ class ControlBridge:
         ``timeout`` in seconds.  Raises BridgeStartError and NoAnswerError.
         """
         program = Path(argv[0])
-        hard_link = program.with_name(f"control-{secrets.token_hex(8)}") if link else None
+        hard_link: VanishingLink | None = None
         try:
             try:
-                if hard_link:
-                    hard_link.hardlink_to(program)
-                    program = hard_link
+                if link:
+                    hard_link = VanishingLink(program, "control")
+                    program = hard_link.path
                 process = spawn(
                     [str(program), *argv[1:]],
                     env=env,
@@ -92,6 +91,8 @@ class ControlBridge:
             except OSError as error:
                 text = f"the control bridge cannot be started ({program}): {error.strerror}"
                 raise BridgeStartError(text) from error
+            if hard_link is not None:
+                hard_link.watch(process.pid)
             bridge = cls(process)
             try:
                 await bridge._read()
@@ -100,8 +101,8 @@ class ControlBridge:
                 await bridge.close()
                 raise
         finally:
-            if hard_link:
-                hard_link.unlink(missing_ok=True)
+            if hard_link is not None:
+                hard_link.remove()
 
     async def probe(self, timeout: float = LIMITS.probe_timeout) -> dict[str, Any]:
         """Ask for a sign of life; the answer's result ({} for an error: it is an answer too).
