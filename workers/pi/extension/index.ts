@@ -1,5 +1,5 @@
 // Grok Build as a provider of Pi. This half relays and draws; every decision is the gateway's (docs/pi-protocol.md).
-import { readFileSync, realpathSync } from "node:fs";
+import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { Dialogs } from "./dialogs.ts";
 import { Link } from "./link.ts";
@@ -8,223 +8,262 @@ import { renderTool, renderTurn } from "./render.ts";
 import { loadModels, loadSettings, piModel } from "./settings.ts";
 import { Turn } from "./turn.ts";
 
-const VERSION = "1.0.0", PROVIDER = "grok", API = "grok-acp";
-const COMMANDS = [{ name: "debug", description: "" }, { name: "perms", description: "" }];
+const OLD_PI = "This Pi is older than 1.0: Grok answers, asks and can be stopped, but its tools are shown in its thoughts only. Update Pi to see more.";
 
 export default function grok(pi: Pi): void {
   try {
-    if (!pi.registerProvider) throw new Error("this program has no registerProvider");
-    extend(pi, pi.registerProvider.bind(pi));
+    new Extension(pi).register();
   } catch (error) { // an extension that throws while it loads ends Pi for every model
-    console.error(`Grok is not available in this Pi: ${(error as Error).message}. Update Pi (npm install -g @earendil-works/pi-coding-agent), then \`grok-gateway pi install\`.`);
+    console.error(`Grok is not available in this Pi (${(error as Error).message}). Update Pi, or run \`grok-gateway pi uninstall\`.`);
   }
 }
 
-function extend(pi: Pi, register: (name: string, config: Json) => void): void {
-  const settings = loadSettings();
-  // Pi gives all of Node a proxy from HTTP_PROXY; the gateway is on this machine.
-  process.env.NO_PROXY = [process.env.NO_PROXY, "127.0.0.1", "localhost", "[::1]"].filter(Boolean).join(",");
-  let ctx: Context | undefined, welcome: Json = {}, models: Json[] = [], greeted = false;
-  const dialogs = new Dialogs(), turns = new Map<string, Turn>(), entries = new Set<string>();
-  let delivered: string | undefined; // the newest entry of the session on screen that Grok knows
-
-  const current = () => ctx?.sessionManager.getSessionId();
-  const ours = () => ctx?.model?.provider === PROVIDER;
-  const mode = () => ctx?.mode ?? (ctx?.hasUI ? "tui" : "print");
-
-  const link = new Link(settings, {
-    hello: (conn) => ({
-      v: 1, ext: VERSION, pi: piVersion(), node: process.versions.node, mode: mode(), ui: Boolean(ctx?.hasUI),
-      caps: pi.registerEntryRenderer ? ["entries", "renderers"] : ["entries"], agent_dir: settings.agentDir,
-      env: Object.fromEntries(Object.entries(process.env).filter(([name]) => name.startsWith("PI_GROK_"))), ...(conn && { conn }),
-    }),
-    async arrived(answer) {
-      welcome = answer;
-      offer(answer.models);
-      dialogs.reconnected();
-      if (!greeted && !pi.registerEntryRenderer) say("This Pi is older than 1.0: Grok answers, asks and can be stopped, but its tools are listed in its thoughts only. Update Pi to see them as entries.", "warning");
-      if (answer.notice) say(answer.notice, "warning");
-      await show(greeted ? "reconnect" : "startup");
-      greeted = true;
-      for (const turn of turns.values()) {
-        if (turn.ended) { link.notify("turn/abort", abortParams(turn)); turns.delete(turn.id); }
-        else if (turn.asked) await resume(turn);
-      }
-    },
-    lost(text) {
-      dialogs.closeAll();
-      for (const turn of turns.values()) turn.end({ stop: "error", error: text });
-      turns.clear();
-      if (ctx?.hasUI) ctx.ui.setStatus("grok", undefined);
-    },
-    received: (method, params) => methods[method]?.(params),
+class Extension {
+  #pi: Pi;
+  #settings = loadSettings();
+  #dialogs = new Dialogs();
+  #turns = new Map<string, Turn>();
+  #ctx: Context | undefined;
+  #welcome: Json = {};
+  #models: Json[] = [];
+  #entries = new Set<string>();
+  #delivered: string | undefined; // the newest entry of the session on screen that Grok knows
+  #link = new Link(this.#settings, {
+    hello: (conn) => this.#hello(conn),
+    arrived: (welcome) => this.#arrived(welcome),
+    lost: (text) => this.#lost(text),
+    received: (method, params) => this.#methods[method]?.(params),
   });
+  constructor(pi: Pi) { this.#pi = pi; }
 
-  const methods: Record<string, (params: Json) => unknown> = {
-    "turn/event": (params) => turns.get(params.turn)?.event(params) ?? null,
-    "turn/end": (params) => turns.get(params.turn)?.end(params) ?? null,
+  get #session(): string | undefined { return this.#ctx?.sessionManager.getSessionId(); }
+  get #ui() { return this.#ctx?.hasUI ? this.#ctx.ui : undefined; }
+
+  register(): void {
+    const pi = this.#pi;
+    // Pi gives all of Node a proxy when HTTP_PROXY is set; the gateway is on this machine.
+    process.env.NO_PROXY = [process.env.NO_PROXY, "127.0.0.1", "localhost", "[::1]"].filter(Boolean).join(",");
+    this.#offer(loadModels(this.#settings.modelsFile));
+    pi.registerEntryRenderer?.("grok-tool", renderTool);
+    pi.registerEntryRenderer?.("grok-turn", renderTurn);
+    pi.registerCommand("grok", {
+      description: "Grok Build: debug, perms",
+      getArgumentCompletions: (prefix: string) => this.#completions().filter(({ value }) => value.startsWith(prefix)),
+      handler: (args: string, ctx: Context) => this.#command(args, ctx),
+    });
+    const changed = (reason: string) => (_event: Json, ctx: Context) => {
+      this.#ctx = ctx;
+      if (this.#link.open) this.#show(reason).catch(() => {}); // told again when the socket is back
+    };
+    pi.on("session_start", (_event, ctx) => {
+      this.#ctx = ctx;
+      for (const { customType, data } of ctx.sessionManager.getEntries()) this.#entries.add(`${customType} ${data?.id}`);
+    });
+    pi.on("session_shutdown", () => {
+      this.#link.notify("session/close", { session: this.#session, reason: "shutdown" });
+      this.#dialogs.closeAll();
+      this.#link.close();
+    });
+    pi.on("session_tree", changed("tree"));
+    pi.on("model_select", changed("change"));
+    pi.on("thinking_level_select", changed("change"));
+    pi.on("session_before_compact", ({ reason }) => {
+      const automatic = reason === "threshold" || reason === "overflow";
+      return automatic && this.#ctx?.model?.provider === "grok" && this.#welcome.veto_auto_compaction ? { cancel: true } : undefined;
+    });
+  }
+
+  // -- the gateway's requests --------------------------------------------------------------------
+
+  #methods: Record<string, (params: Json) => unknown> = {
+    "turn/event": (params) => this.#turns.get(params.turn)?.event(params) ?? null,
+    "turn/end": (params) => {
+      this.#turns.get(params.turn)?.end(params);
+      this.#turns.delete(params.turn);
+      return null;
+    },
     "ui/ask": async (params) => {
-      const answer = await dialogs.ask(ctx, params, (queued) => link.notify("ui/shown", { ask: params.ask, queued }));
-      if (link.open) dialogs.sent(params.ask);
+      this.#link.notify("ui/shown", { ask: params.ask, queued: this.#dialogs.queued(params.ask) });
+      const answer = await this.#dialogs.ask(this.#ctx, params);
+      if (this.#link.open) this.#dialogs.close(params.ask); // else it is asked again
       return answer;
     },
-    "ui/close": (params) => dialogs.close(params.ask) ?? null,
+    "ui/close": (params) => this.#dialogs.close(params.ask),
     "ui/set": ({ kind, args }) => {
-      if (ctx?.hasUI && kind === "notify") ctx.ui.notify(args.message, args.level);
-      if (ctx?.hasUI && kind === "status") ctx.ui.setStatus(args.key, args.text ?? undefined);
-      if (ctx?.hasUI && kind === "widget") ctx.ui.setWidget(args.key, args.lines ?? undefined);
+      if (kind === "notify") this.#ui?.notify(args.message, args.level);
+      if (kind === "status") this.#ui?.setStatus(args.key, args.text ?? undefined);
+      if (kind === "widget") this.#ui?.setWidget(args.key, args.lines ?? undefined);
       return null;
     },
     entry: ({ session, id, type, data }) => {
-      if (session !== current()) return { not_current: true };
-      if (!entries.has(`${type} ${id}`)) pi.appendEntry(type, data);
-      entries.add(`${type} ${id}`);
+      if (session !== this.#session) return { not_current: true };
+      if (!this.#entries.has(`${type} ${id}`)) this.#pi.appendEntry(type, data);
+      this.#entries.add(`${type} ${id}`);
       return { ok: true };
     },
     wake: ({ session, id, text }) => {
-      const no = session !== current() ? "other_session" : !ctx!.hasUI ? "no_ui" : !ours() ? "other_model" : !ctx!.isIdle() ? "busy" : "";
-      if (no) return { no };
-      pi.sendMessage({ customType: "grok-wake", content: text, display: false, details: { id } }, { triggerTurn: true });
+      if (session !== this.#session) return { no: "other_session" };
+      if (!this.#ui) return { no: "no_ui" };
+      if (this.#ctx?.model?.provider !== "grok") return { no: "other_model" };
+      if (!this.#ctx.isIdle()) return { no: "busy" };
+      this.#pi.sendMessage({ customType: "grok-wake", content: text, display: false, details: { id } }, { triggerTurn: true });
       return { started: true };
     },
-    models: (params) => offer(params.models) ?? null,
+    models: (params) => this.#offer(params.models),
   };
 
-  function say(text: string, level: string): void {
-    if (ctx?.hasUI) ctx.ui.notify(text, level);
-    else process.stderr.write(`${text}\n`);
+  #hello(conn: string): Json {
+    const ctx = this.#ctx, env = Object.entries(process.env).filter(([name]) => name.startsWith("PI_GROK_"));
+    return {
+      v: 1, ext: "1.0.0", pi: piVersion(), node: process.versions.node, mode: ctx?.mode ?? (ctx?.hasUI ? "tui" : "print"), ui: Boolean(ctx?.hasUI),
+      caps: this.#pi.registerEntryRenderer ? ["entries", "renderers"] : ["entries"],
+      agent_dir: this.#settings.agentDir, env: Object.fromEntries(env), ...(conn && { conn }),
+    };
   }
 
-  function offer(list: Json[]): void {
-    if (!list?.length || JSON.stringify(list) === JSON.stringify(models)) return;
-    models = list;
-    register(PROVIDER, { name: "Grok Build", baseUrl: settings.url, apiKey: "grok-gateway", api: API, streamSimple, models: list.map(piModel) });
-  }
-
-  /** Tell the gateway which session is on screen, and how. */
-  async function show(reason: string): Promise<void> {
-    const session = current();
-    if (!ctx || !session) return;
-    const branch = ctx.sessionManager.getBranch();
-    const binding = branch.findLast((entry) => entry.type === "custom" && entry.customType === "grok-session")?.data ?? null;
-    const tools = pi.getAllTools().map((tool) => ({ name: tool.name, description: tool.description, parameters: tool.parameters, source: tool.sourceInfo?.source }));
-    const answer = await link.request("session", {
-      session, cwd: ctx.cwd, reason, binding, model: ctx.model ? `${ctx.model.provider}/${ctx.model.id}` : null,
-      effort: pi.getThinkingLevel(), active: pi.getActiveTools(), tools,
-    });
-    if (session === current()) delivered = answer.delivered;
-  }
-
-  const changed = (reason: string) => { if (link.open) show(reason).catch(() => {}); }; // a lost socket tells it again
-
-  const abortParams = (turn: Turn) => ({ turn: turn.id, session: turn.params.session });
-
-  async function send(turn: Turn): Promise<void> {
-    turn.asked = true;
-    const known = turn.params.entries?.findLastIndex((entry: Json) => entry.id === delivered) ?? -1;
-    const at = known < 0 ? -1 : turn.params.messages.findLastIndex((message: Json) => message.timestamp === turn.params.entries[known].ts);
-    const { system: _, ...rest } = turn.params;
-    const tail = at >= 0 && { ...rest, since: delivered, entries: rest.entries.slice(known + 1), messages: rest.messages.slice(at + 1) };
-    const answer = await link.request("turn", tail || turn.params);
-    if (answer.need === "all") await link.request("turn", turn.params);
-  }
-
-  async function resume(turn: Turn): Promise<void> {
-    const answer = await link.request("turn/resume", turn.resume());
-    if (answer.ok) return;
-    if (!answer.again) return turn.end({ stop: "error", error: answer.reason });
-    turn.restart();
-    void attempt(turn);
-  }
-
-  /** A turn whose request is lost with its socket goes on by `turn/resume`. */
-  async function attempt(turn: Turn): Promise<void> {
-    try {
-      await link.ready();
-      if (!turn.ended) await send(turn);
-    } catch (error) {
-      if (!(turn.asked && (error as Json).kind === "busy" && turns.has(turn.id))) turn.end({ stop: "error", error: (error as Error).message });
+  async #arrived(welcome: Json): Promise<void> {
+    const first = !this.#welcome.conn;
+    this.#welcome = welcome;
+    this.#offer(welcome.models);
+    this.#dialogs.reconnected();
+    if (first && !this.#pi.registerEntryRenderer) this.#say(OLD_PI, "warning");
+    if (welcome.notice) this.#say(welcome.notice, "warning");
+    await this.#show(first ? "startup" : "reconnect");
+    for (const turn of this.#turns.values()) {
+      if (turn.ended) this.#abort(turn);
+      else if (turn.asked) await this.#resume(turn);
     }
   }
 
-  function streamSimple(model: Json, context: Json, options: Json = {}): unknown {
-    const side = options.sessionId === undefined || options.cacheRetention === "none";
-    const onScreen = !side && options.sessionId === current();
-    const all: Json[] = context.messages, isSystem = (message: Json) => message.role === "system";
-    const turn = new Turn(model, {
-      kind: side ? "side" : "turn", ...(side ? {} : { session: options.sessionId }), model: model.id, cwd: ctx?.cwd ?? process.cwd(),
-      ...(options.reasoning && options.reasoning !== "off" ? { effort: options.reasoning } : {}),
-      system: context.systemPrompt === undefined ? all.filter(isSystem) : [{ role: "system", content: context.systemPrompt, toolsAdded: context.tools }],
-      messages: all.filter((message) => !isSystem(message)),
-      ...(onScreen ? { entries: ctx!.sessionManager.getBranch().map(outline), active: pi.getActiveTools() } : {}),
-    }, (end) => {
-      if (end.stop !== "aborted" || !end.own) turns.delete(turn.id);
-      if (onScreen && end.delivered) delivered = end.delivered;
+  #lost(text: string): void {
+    this.#dialogs.closeAll();
+    for (const turn of this.#turns.values()) turn.end({ stop: "error", error: text });
+    this.#turns.clear();
+    this.#ui?.setStatus("grok", undefined);
+  }
+
+  #offer(models: Json[]): null {
+    if (!models?.length || JSON.stringify(models) === JSON.stringify(this.#models)) return null;
+    this.#models = models;
+    this.#pi.registerProvider("grok", {
+      name: "Grok Build", baseUrl: this.#settings.url, apiKey: "grok-gateway", api: "grok-acp", models: models.map(piModel),
+      streamSimple: (model: Json, context: Json, options?: Json) => this.#stream(model, context, options ?? {}),
     });
-    turns.set(turn.id, turn);
+    return null;
+  }
+
+  /** Tell the gateway which session is on screen, and how. */
+  async #show(reason: string): Promise<void> {
+    const session = this.#session, ctx = this.#ctx, pi = this.#pi;
+    if (!ctx || !session) return;
+    const isBinding = ({ type, customType }: Json) => type === "custom" && customType === "grok-session";
+    const answer = await this.#link.request("session", {
+      session, cwd: ctx.cwd, reason, binding: ctx.sessionManager.getBranch().findLast(isBinding)?.data ?? null,
+      model: ctx.model ? `${ctx.model.provider}/${ctx.model.id}` : null, effort: pi.getThinkingLevel(), active: pi.getActiveTools(),
+      tools: pi.getAllTools().map(({ name, description, parameters, sourceInfo }) => ({ name, description, parameters, source: sourceInfo?.source })),
+    });
+    this.#delivered = answer.delivered;
+  }
+
+  // -- turns -------------------------------------------------------------------------------------
+
+  #stream(model: Json, context: Json, { sessionId, cacheRetention, reasoning, signal }: Json): unknown {
+    const side = sessionId === undefined || cacheRetention === "none", onScreen = !side && sessionId === this.#session;
+    const isSystem = ({ role }: Json) => role === "system", all: Json[] = context.messages;
+    const turn = new Turn(model, {
+      kind: side ? "side" : "turn", session: side ? undefined : sessionId, model: model.id, effort: reasoning, cwd: this.#ctx?.cwd ?? process.cwd(),
+      system: context.systemPrompt === undefined ? all.filter(isSystem) // Pi 1.x
+        : [{ role: "system", content: context.systemPrompt, toolsAdded: context.tools }],
+      messages: all.filter((message) => !isSystem(message)),
+      ...(onScreen && { entries: this.#ctx!.sessionManager.getBranch().map(outline), active: this.#pi.getActiveTools() }),
+    }, ({ stop, delivered }) => {
+      if (stop !== "aborted") this.#turns.delete(turn.id);
+      if (onScreen && delivered) this.#delivered = delivered;
+    });
+    this.#turns.set(turn.id, turn);
     const abort = () => { // the signal is the whole run's: it may fire when the turn has long ended
       if (turn.ended && turn.message.stopReason !== "toolUse") return;
-      turn.end({ stop: "aborted", own: true });
-      if (turn.asked && !link.open) return; // told when the socket is back
-      link.notify("turn/abort", abortParams(turn));
-      turns.delete(turn.id);
+      turn.end({ stop: "aborted" });
+      if (this.#link.open || !turn.asked) this.#abort(turn); // else when the socket is back
     };
-    if (options.signal?.aborted) abort();
-    options.signal?.addEventListener("abort", abort, { once: true });
-    if (!turn.ended) void attempt(turn);
+    signal?.addEventListener("abort", abort, { once: true });
+    if (signal?.aborted) abort();
+    else void this.#ask(turn);
     return turn.stream;
   }
 
-  offer(loadModels(settings.modelsFile));
-  pi.registerEntryRenderer?.("grok-tool", renderTool);
-  pi.registerEntryRenderer?.("grok-turn", renderTurn);
-  pi.registerCommand("grok", {
-    description: "Grok Build: debug, perms",
-    getArgumentCompletions(prefix: string) {
-      const known: Json[] = welcome.commands ?? COMMANDS;
-      const all = known.flatMap(({ name, description, args = [] }) => [{ value: name, label: name, description }, ...args.map((arg: string) => ({ value: `${name} ${arg}`, label: `${name} ${arg}`, description }))]);
-      return all.filter(({ value }) => value.startsWith(prefix));
-    },
-    async handler(text: string, context: Context) {
-      ctx = context;
-      const [, name = "", args = ""] = /^\s*(\S*)\s*(.*)$/s.exec(text) ?? [];
-      try {
-        await link.ready();
-        const answer = await link.request("command", { session: current(), name, args });
-        if (answer.notice) say(answer.notice, answer.level ?? "info");
-      } catch (error) { say((error as Error).message, "error"); }
-    },
-  });
+  #abort(turn: Turn): void {
+    this.#link.notify("turn/abort", { turn: turn.id, session: turn.params.session });
+    this.#turns.delete(turn.id);
+  }
 
-  pi.on("session_start", (_event, context) => {
-    ctx = context;
-    for (const { type, customType, data } of ctx.sessionManager.getEntries()) if (type === "custom") entries.add(`${customType} ${data?.id}`);
-  });
-  pi.on("session_shutdown", () => {
-    const session = current();
-    if (session) link.notify("session/close", { session, reason: "shutdown" });
-    dialogs.closeAll();
-    link.close();
-  });
-  pi.on("session_tree", (_event, context) => { ctx = context; delivered = undefined; changed("tree"); });
-  pi.on("model_select", (_event, context) => { ctx = context; changed("change"); });
-  pi.on("thinking_level_select", (_event, context) => { ctx = context; changed("change"); });
-  pi.on("before_agent_start", (_event, context) => { ctx = context; });
-  pi.on("session_before_compact", ({ reason }) => (welcome.veto_auto_compaction && ours() && (reason === "threshold" || reason === "overflow") ? { cancel: true } : undefined));
+  async #ask(turn: Turn): Promise<void> {
+    try {
+      await this.#link.ready();
+      if (turn.ended) return;
+      turn.asked = true;
+      const answer = await this.#link.request("turn", sinceThen(turn.params, this.#delivered));
+      if (answer.need === "all") await this.#link.request("turn", turn.params);
+    } catch (error) {
+      const goesOn = turn.asked && (error as Json).kind === "busy"; // by `turn/resume`, when the socket is back
+      if (!goesOn) turn.end({ stop: "error", error: (error as Error).message });
+    }
+  }
+
+  async #resume(turn: Turn): Promise<void> {
+    const answer = await this.#link.request("turn/resume", turn.known());
+    if (!answer.ok && !answer.again) turn.end({ stop: "error", error: answer.reason });
+    if (answer.ok || !answer.again) return;
+    turn.restart();
+    void this.#ask(turn);
+  }
+
+  // -- people ------------------------------------------------------------------------------------
+
+  async #command(text: string, ctx: Context): Promise<void> {
+    this.#ctx = ctx;
+    const [, name, args] = /^\s*(\S*)\s*(.*)$/s.exec(text)!;
+    try {
+      await this.#link.ready();
+      const { notice, level } = await this.#link.request("command", { session: this.#session, name, args });
+      if (notice) this.#say(notice, level ?? "info");
+    } catch (error) {
+      this.#say((error as Error).message, "error");
+    }
+  }
+
+  #completions(): Json[] {
+    const known: Json[] = this.#welcome.commands ?? [{ name: "debug" }, { name: "perms", args: ["auto", "read-only", "ask", "yolo"] }];
+    const words = known.flatMap(({ name, description, args }) => [{ name, description }, ...(args ?? []).map((arg: string) => ({ name: `${name} ${arg}`, description }))]);
+    return words.map(({ name, description }) => ({ value: name, label: name, description }));
+  }
+
+  #say(text: string, level: string): void {
+    if (this.#ui) this.#ui.notify(text, level);
+    else console.error(text);
+  }
 }
 
-/** What tells the entries of a branch apart: messages reach a provider without their ids. */
+/** Only what has come after an entry that Grok knows, where messages and entries can be told apart there. */
+function sinceThen(params: Json, since: string | undefined): Json {
+  const { system, ...rest } = params, entries: Json[] = params.entries ?? [], messages: Json[] = params.messages;
+  const known = entries.findLastIndex(({ id }) => id === since), at = messages.findLastIndex(({ timestamp }) => timestamp === entries[known]?.ts);
+  return known < 0 || at < 0 ? { system, ...rest } : { ...rest, since, entries: entries.slice(known + 1), messages: messages.slice(at + 1) };
+}
+
+/** An entry of the branch: messages reach a provider without their ids, and are joined with entries by time. */
 function outline({ id, type, message, customType, timestamp, details }: Json): Json {
-  return { id, type, role: message?.role, customType, ts: message?.timestamp ?? Date.parse(timestamp), ...(customType === "grok-wake" && { details }) };
+  const ts = message?.timestamp ?? Date.parse(timestamp);
+  return { id, type, role: message?.role, customType, ts, details: customType === "grok-wake" ? details : undefined };
 }
 
 function piVersion(): string {
   try {
-    for (let folder = dirname(realpathSync(process.argv[1]!)); ; folder = dirname(folder)) {
-      try {
-        const { name, version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
-        if (name.endsWith("/pi-coding-agent")) return version;
-      } catch { if (folder === dirname(folder)) return ""; }
+    for (let folder = dirname(realpathSync(process.argv[1]!)); folder !== dirname(folder); folder = dirname(folder)) {
+      const file = join(folder, "package.json");
+      const { name, version } = existsSync(file) ? JSON.parse(readFileSync(file, "utf8")) : {};
+      if (String(name).endsWith("/pi-coding-agent")) return version;
     }
-  } catch { return ""; }
+  } catch { /* started in some other way */ }
+  return "";
 }

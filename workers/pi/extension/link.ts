@@ -17,45 +17,40 @@ export class Failure extends Error {
 
 export interface Host {
   hello(conn: string): Json;
-  /** The socket is introduced. What this sends goes out before anything else; it may be called again. */
-  arrived(welcome: Json): Promise<void>;
-  /** Neither the old socket nor a new one is to be had. */
-  lost(text: string): void;
-  /** A request or notification of the gateway; undefined = there is no such method. */
-  received(method: string, params: Json): unknown;
+  arrived(welcome: Json): Promise<void>; // what it sends goes out before anything else
+  lost(text: string): void; // neither the old socket nor a new one is to be had
+  received(method: string, params: Json): unknown; // undefined = there is no such method
 }
 
 export class Link {
-  #settings: Settings;
-  #host: Host;
   #conn = "";
   #socket: WebSocket | undefined;
   #opening: Promise<void> | undefined;
-  #open = new Map<number, { resolve: (value: any) => void; reject: (error: Error) => void }>();
+  #calls = new Map<number, { resolve: (value: any) => void; reject: (error: Error) => void }>();
   #ids = 0;
   #end = new AbortController(); // Pi hangs at its end on a timer that is left
-
+  #settings: Settings;
+  #host: Host;
   constructor(settings: Settings, host: Host) { this.#settings = settings; this.#host = host; }
 
   get open(): boolean { return this.#socket?.readyState === 1 && !this.#opening; }
 
   /** Wait for an introduced socket. Throws a Failure. */
-  ready(): Promise<void> {
-    if (this.open) return Promise.resolve();
-    return (this.#opening ??= this.#connect().finally(() => (this.#opening = undefined)));
+  async ready(): Promise<void> {
+    if (!this.open) await (this.#opening ??= this.#connect().finally(() => (this.#opening = undefined)));
   }
 
-  /** The result of a request. Throws the gateway's error, or a `busy` Failure when the socket is lost meanwhile. */
+  /** The result of a request. Throws the gateway's error, or a `busy` Failure if the socket is lost meanwhile. */
   request(method: string, params: Json): Promise<any> {
     const id = ++this.#ids;
     return new Promise((resolve, reject) => {
-      this.#open.set(id, { resolve, reject });
-      if (!this.#send({ id, method, params })) this.#drop();
+      this.#calls.set(id, { resolve, reject });
+      if (!this.notify(method, params, id)) this.#drop();
     });
   }
 
   /** Dropped without a socket. */
-  notify(method: string, params: Json): void { this.#send({ method, params }); }
+  notify(method: string, params: Json, id?: number): boolean { return this.#send({ id, method, params }); }
 
   close(): void {
     this.#end.abort();
@@ -71,70 +66,67 @@ export class Link {
   }
 
   #drop(): void {
-    const open = [...this.#open.values()];
-    this.#open.clear();
-    for (const { reject } of open) reject(new Failure("busy", `The Grok gateway at ${this.#settings.url} is not there at the moment. Try again; \`grok-gateway status\` says more.`));
+    const text = `The Grok gateway at ${this.#settings.url} went away for a moment. Try again; \`grok-gateway status\` says more.`;
+    for (const { reject } of this.#calls.values()) reject(new Failure("busy", text));
+    this.#calls.clear();
   }
 
   async #connect(): Promise<void> {
-    const { problem, url } = this.#settings;
-    if (problem) throw new Failure("fatal", problem);
-    if (typeof WebSocket === "undefined") throw new Failure("fatal", `Grok needs a Pi that runs on Node.js 22 or newer; this one runs on ${process.version}.`);
     const resuming = this.#conn !== "", until = Date.now() + (resuming ? GONE : STARTING);
+    if (this.#settings.problem) throw new Failure("fatal", this.#settings.problem);
+    if (typeof WebSocket === "undefined") throw new Failure("fatal", `Grok needs Node.js 22 or newer; this Pi runs on ${process.version}.`);
     for (let attempt = 1, pause = 100; ; attempt++, pause = Math.min(2 * pause, 5000)) {
-      // A connection that is not known any more is refused too: every second try asks for a new one.
-      const conn = attempt % 2 ? this.#conn : "";
+      const conn = attempt % 2 ? this.#conn : ""; // refused may mean unknown by now: every second try asks for a new one
       try {
         return await this.#introduce(await this.#dial(conn), conn);
       } catch (error) {
         const failure = error instanceof Failure ? error : new Failure("fatal", (error as Error).message);
-        if (failure.kind === "fatal" || (failure.kind === "nobody" && !resuming) || Date.now() + pause > until || this.#end.signal.aborted) {
+        const again = failure.kind === "busy" || (failure.kind === "nobody" && resuming);
+        if (!again || Date.now() + pause > until) {
           this.#conn = "";
           throw failure;
         }
-        await sleep(pause, undefined, { signal: this.#end.signal }).catch(() => { throw new Failure("fatal", `Pi left ${url}.`); });
+        await sleep(pause, undefined, { signal: this.#end.signal });
       }
     }
   }
 
   #dial(conn: string): Promise<WebSocket> {
-    const secret = this.#secret();
-    const headers = { authorization: `Bearer ${secret}`, ...(conn && { "Grok-Gateway-Connection": conn, "Grok-Gateway-Received": "0" }) };
-    const socket = new WebSocket(this.#settings.url, { headers } as any); // Node's: the standard has no headers
+    const { url, secretFile } = this.#settings;
+    let secret: string;
+    try {
+      secret = readFileSync(secretFile, "utf8").trim();
+    } catch (error) {
+      throw new Failure("fatal", `The gateway's secret cannot be read: ${secretFile} (${(error as Json).code}). ` +
+        "`grok-gateway up` makes it, `grok-gateway pi install` tells Pi where it is.");
+    }
+    const authorization = `Bearer ${secret}`, back = conn && { "Grok-Gateway-Connection": conn, "Grok-Gateway-Received": "0" };
+    const socket = new WebSocket(url, { headers: { authorization, ...back } } as any); // Node's own: the standard has no headers
     return new Promise((resolve, reject) => {
-      const fail = () => { clearTimeout(timer); this.#why(secret).then(reject); };
+      const fail = () => { clearTimeout(timer); this.#why(authorization).then(reject); };
       const timer = setTimeout(() => { socket.onclose = null; socket.close(); fail(); }, DIAL);
       socket.onclose = fail;
       socket.onopen = () => {
         clearTimeout(timer);
         socket.onclose = (event) => this.#closed(socket, event.code);
-        socket.onmessage = (event) => void this.#received(socket, String(event.data));
+        socket.onmessage = (event) => void this.#received(socket, JSON.parse(String(event.data)));
         resolve(socket);
       };
     });
   }
 
-  #secret(): string {
-    const { secretFile } = this.#settings;
-    try {
-      return readFileSync(secretFile, "utf8").trim();
-    } catch (error) {
-      throw new Failure("fatal", `The secret of the Grok gateway cannot be read: ${secretFile} (${(error as NodeJS.ErrnoException).code}). \`grok-gateway up\` makes it, \`grok-gateway pi install\` tells Pi where it is.`);
-    }
-  }
-
   /** Why a handshake failed, which Node's WebSocket does not tell: the port is asked by plain HTTP. */
-  #why(secret: string): Promise<Failure> {
+  #why(authorization: string): Promise<Failure> {
     const { url, secretFile } = this.#settings;
     return new Promise((resolve) => {
-      const request = get(url.replace("ws:", "http:"), { headers: { authorization: `Bearer ${secret}` }, timeout: 5000 }, (answer) => {
-        answer.resume();
-        if (answer.statusCode === 426) resolve(new Failure("busy", `The Grok gateway at ${url} has no worker for a new client. \`grok-gateway status\` says why.`));
-        else if (answer.statusCode === 401) resolve(new Failure("fatal", `The Grok gateway at ${url} does not accept the secret in ${secretFile}, which is another instance's. \`grok-gateway pi install\` sets the right one.`));
-        else resolve(new Failure("fatal", `What answers at ${url} is no Grok gateway. \`grok-gateway pi install\` sets the right address.`));
+      const asked = get(url.replace("ws:", "http:"), { headers: { authorization }, timeout: DIAL }, ({ statusCode }) => {
+        asked.destroy();
+        if (statusCode === 426) resolve(new Failure("busy", `The Grok gateway at ${url} has no worker ready. \`grok-gateway status\` says why.`));
+        const wrong = statusCode === 401 ? `The Grok gateway at ${url} does not take the secret in ${secretFile}` : `What answers at ${url} is no Grok gateway`;
+        resolve(new Failure("fatal", `${wrong}. \`grok-gateway pi install\` sets both.`));
       });
-      request.on("timeout", () => request.destroy());
-      request.on("error", () => resolve(new Failure("nobody", `No Grok gateway answers at ${url}. Start it with \`grok-gateway up\`; \`grok-gateway doctor\` looks for what is wrong.`)));
+      asked.on("timeout", () => asked.destroy());
+      asked.on("error", () => resolve(new Failure("nobody", `No Grok gateway answers at ${url}. Start it: \`grok-gateway up\`.`)));
     });
   }
 
@@ -155,29 +147,25 @@ export class Link {
     if (socket !== this.#socket) return;
     this.#socket = undefined;
     this.#drop();
-    if (this.#opening) return; // the loop of #connect sees the request fail
-    if (code === 1001) {
-      this.#conn = "";
-      this.#host.lost("The Grok gateway was stopped. `grok-gateway up` starts it; then send the message again.");
-    } else this.ready().catch((error: Error) => this.#end.signal.aborted || this.#host.lost(error.message));
+    if (this.#opening) return; // its loop sees the request fail
+    if (code === 1001) this.#conn = "";
+    if (code === 1001) this.#host.lost("The Grok gateway was stopped. Start it with `grok-gateway up` and send the message again.");
+    else this.ready().catch((error: Error) => this.#host.lost(error.message));
   }
 
-  async #received(socket: WebSocket, data: string): Promise<void> {
-    const { id, method, params, result, error } = JSON.parse(data);
+  async #received(socket: WebSocket, { id, method, params, result, error }: Json): Promise<void> {
     if (method === undefined) {
-      const call = this.#open.get(id);
-      this.#open.delete(id);
-      if (error) call?.reject(new Failure("fatal", error.message));
-      else call?.resolve(result);
-      return;
+      const call = this.#calls.get(id);
+      this.#calls.delete(id);
+      return error ? call?.reject(new Failure("fatal", error.message)) : call?.resolve(result);
     }
-    let answer: Json;
+    const answer: Json = { id };
     try {
-      const value = await this.#host.received(method, params ?? {});
-      answer = value === undefined ? { error: { code: -32601, message: `Method not found: ${method}` } } : { result: value };
+      answer.result = await this.#host.received(method, params ?? {});
+      if (answer.result === undefined) answer.error = { code: -32601, message: `Method not found: ${method}` };
     } catch (failure) {
-      answer = { error: { code: -32603, message: (failure as Error).message } };
+      answer.error = { code: -32603, message: (failure as Error).message };
     }
-    if (id !== undefined && socket === this.#socket) this.#send({ id, ...answer });
+    if (id !== undefined && socket === this.#socket) this.#send(answer);
   }
 }

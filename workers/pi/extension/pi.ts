@@ -1,32 +1,27 @@
-// The parts of Pi's extension API that are used here, the same in Pi 0.73 and 1.x. Types only: an import from
-// Pi's packages would tie the extension to one of their two names.
+// What is used of Pi's API, the same in Pi 0.73 and 1.x. Types only, and no import: Pi has two package names.
 export type Json = Record<string, any>;
-export interface Ui {
-  select(title: string, options: string[], more: { signal: AbortSignal }): Promise<string | undefined>;
-  confirm(title: string, message: string, more: { signal: AbortSignal }): Promise<boolean>;
-  input(title: string, placeholder: string | undefined, more: { signal: AbortSignal }): Promise<string | undefined>;
-  editor(title: string, prefill?: string): Promise<string | undefined>;
-  notify(message: string, level: string): void;
-  setStatus(key: string, text: string | undefined): void;
-  setWidget(key: string, lines: string[] | undefined): void;
-}
+type Signal = { signal: AbortSignal };
 export interface Context {
-  mode?: string;
-  hasUI: boolean;
-  cwd: string;
-  model?: { id: string; provider: string };
-  ui: Ui;
+  mode?: string; hasUI: boolean; cwd: string; model?: Json;
   isIdle(): boolean;
   sessionManager: { getSessionId(): string; getBranch(): Json[]; getEntries(): Json[] };
+  ui: {
+    select(title: string, options: string[], more: Signal): Promise<string | undefined>;
+    confirm(title: string, message: string, more: Signal): Promise<boolean>;
+    input(title: string, placeholder: string | undefined, more: Signal): Promise<string | undefined>;
+    editor(title: string, prefill?: string): Promise<string | undefined>;
+    notify(message: string, level: string): void;
+    setStatus(key: string, text?: string): void;
+    setWidget(key: string, lines?: string[]): void;
+  };
 }
-export interface Component { render(width: number): string[]; invalidate(): void }
 export interface Theme { fg(color: string, text: string): string }
-export type EntryRenderer = (entry: Json, options: { expanded: boolean }, theme: Theme) => Component;
+export type Renderer = (entry: Json, options: { expanded: boolean }, theme: Theme) => { render(width: number): string[]; invalidate(): void };
 export interface Pi {
   on(event: string, handler: (event: Json, ctx: Context) => unknown): void;
-  registerProvider?(name: string, config: Json): void;
+  registerProvider(name: string, config: Json): void;
   registerCommand(name: string, command: Json): void;
-  registerEntryRenderer?(type: string, renderer: EntryRenderer): void; // since 0.80.4
+  registerEntryRenderer?(type: string, renderer: Renderer): void; // since 0.80.4
   appendEntry(type: string, data: Json): void;
   sendMessage(message: Json, options: Json): void;
   getActiveTools(): string[];

@@ -2,21 +2,20 @@
 import { randomUUID } from "node:crypto";
 import type { Json } from "./pi.ts";
 
-const NOTHING = { input: 0, output: 0, cacheRead: 0, cacheWrite: 0, totalTokens: 0, cost: { input: 0, output: 0, cacheRead: 0, cacheWrite: 0, total: 0 } };
+const NO_USAGE = { input: 0, output: 0, cacheRead: 0, cacheWrite: 0, totalTokens: 0, cost: { input: 0, output: 0, cacheRead: 0, cacheWrite: 0, total: 0 } };
 
-/** Pi's AssistantMessageEventStream, which is an async iterable with a `result`. */
-export class Stream {
+/** Pi's AssistantMessageEventStream: an async iterable with a `result`. */
+class Stream {
   #queue: Json[] = [];
   #wake = () => {};
   #closed = false;
-  #resolve!: (message: Json) => void;
-  #result = new Promise<Json>((resolve) => (this.#resolve = resolve));
-  result(): Promise<Json> { return this.#result; }
+  #settled = Promise.withResolvers<Json>();
+  result(): Promise<Json> { return this.#settled.promise; }
   push(event: Json): void { this.#queue.push(event); this.#wake(); }
-  end(message: Json): void { this.#closed = true; this.#resolve(message); this.#wake(); }
+  end(message: Json): void { this.#closed = true; this.#settled.resolve(message); this.#wake(); }
   async *[Symbol.asyncIterator](): AsyncGenerator<Json> {
     for (;;) {
-      for (let event; (event = this.#queue.shift()); ) yield event;
+      while (this.#queue.length > 0) yield this.#queue.shift()!;
       if (this.#closed) return;
       await new Promise<void>((resolve) => (this.#wake = resolve));
     }
@@ -28,54 +27,47 @@ export class Turn {
   stream = new Stream();
   params: Json;
   message: Json;
-  ended = false; // Pi keeps the message object in its transcript: nothing may touch it afterwards
+  ended = false; // Pi keeps the message object in its transcript: nothing may touch it any more
   asked = false; // the gateway may have heard of it
   #seq = 0;
-  #base = 0; // blocks of an earlier try, if the gateway begins anew
+  #base = 0; // blocks before the gateway began anew
+  #open = -1; // the block that is not complete
   #onEnd: (end: Json) => void;
 
   constructor(model: Json, params: Json, onEnd: (end: Json) => void) {
     this.params = { turn: this.id, ...params };
     this.#onEnd = onEnd;
-    this.message = { role: "assistant", content: [], api: model.api, provider: model.provider, model: model.id, responseId: this.id, usage: NOTHING, stopReason: "stop", timestamp: Date.now() };
-    this.#push("start", {});
+    const { api, provider, id } = model;
+    this.message = { role: "assistant", content: [], api, provider, model: id, responseId: this.id, usage: NO_USAGE, stopReason: "stop", timestamp: Date.now() };
+    this.#push("start");
   }
 
-  /** Params of `turn/resume`. */
-  resume(): Json {
-    const blocks: Json[] = this.message.content.slice(this.#base);
-    const texts = blocks.filter((block) => block.type !== "toolCall");
-    return {
-      turn: this.id, session: this.params.session, seq: this.#seq,
-      blocks: texts.map((block) => ({ type: block.type, chars: block[field(block)].length })),
-      calls: blocks.filter((block) => block.type === "toolCall").map((block) => block.id),
-    };
+  /** Parameters of `turn/resume`. */
+  known(): Json {
+    const blocks = this.message.content.slice(this.#base).map((block: Json) => ({ type: block.type, chars: block[block.type].length }));
+    return { turn: this.id, session: this.params.session, seq: this.#seq, blocks, calls: [] };
   }
 
   /** The gateway does not know the turn: what it sends from now on begins at nought. */
   restart(): void {
-    this.#closeBlock();
+    this.#close();
     this.#seq = 0;
     this.#base = this.message.content.length;
   }
 
-  event({ seq, op, i, type, text, id, name, arguments: args }: Json): void {
+  event({ seq, op, i, type, text }: Json): void {
     if (this.ended || seq <= this.#seq) return;
     this.#seq = seq;
     const at = this.#base + i, content: Json[] = this.message.content;
     if (op === "open") {
-      content[at] = type === "text" ? { type, text: "" } : { type: "thinking", thinking: "" };
+      this.#open = at;
+      content[at] = { type, [type]: "" };
       this.#push(`${type}_start`, { contentIndex: at });
     } else if (op === "delta") {
-      content[at]![field(content[at]!)] += text;
-      this.#push(`${content[at]!.type}_delta`, { contentIndex: at, delta: text });
-    } else if (op === "close") this.#closeBlock();
-    else if (op === "call") {
-      content[at] = { type: "toolCall", id, name, arguments: args };
-      this.#push("toolcall_start", { contentIndex: at });
-      this.#push("toolcall_delta", { contentIndex: at, delta: JSON.stringify(args) });
-      this.#push("toolcall_end", { contentIndex: at, toolCall: content[at] });
-    }
+      const block = content[at]!;
+      block[block.type] += text;
+      this.#push(`${block.type}_delta`, { contentIndex: at, delta: text });
+    } else if (op === "close") this.#close();
   }
 
   /** `turn/end`, or an end of the same shape for a turn that the gateway cannot end. */
@@ -83,31 +75,22 @@ export class Turn {
     if (this.ended) return;
     for (const [i, text] of Object.entries(end.texts ?? {})) {
       const block = this.message.content[this.#base + Number(i)];
-      if (block) block[field(block)] = text;
+      if (block) block[block.type] = text;
     }
-    this.#closeBlock();
+    this.#close();
     this.ended = true;
-    const failed = end.stop === "error" || end.stop === "aborted";
-    Object.assign(this.message, { stopReason: end.stop, usage: end.usage ?? this.message.usage });
-    if (end.raw_stop) this.message.rawStopReason = end.raw_stop;
-    if (failed) this.message.errorMessage = end.error || "Request was aborted";
-    this.#push(failed ? "error" : "done", failed ? { reason: end.stop, error: this.message } : { reason: end.stop, message: this.message });
+    const { stop, usage = NO_USAGE, raw_stop, error } = end, failed = stop === "error" || stop === "aborted";
+    Object.assign(this.message, { stopReason: stop, usage }, raw_stop && { rawStopReason: raw_stop }, failed && { errorMessage: error || "Request was aborted" });
+    this.#push(failed ? "error" : "done", { reason: stop, [failed ? "error" : "message"]: this.message });
     this.stream.end(this.message);
     this.#onEnd(end);
   }
 
-  #open = -1; // index of the block that is not complete
-
-  #closeBlock(): void {
-    const at = this.#open, block = this.message.content[at];
+  #close(): void {
+    const block = this.message.content[this.#open];
+    if (block) this.#push(`${block.type}_end`, { contentIndex: this.#open, content: block[block.type] });
     this.#open = -1;
-    if (block) this.#push(`${block.type}_end`, { contentIndex: at, content: block[field(block)] });
   }
 
-  #push(type: string, more: Json): void {
-    if (type.endsWith("_start") && type !== "toolcall_start") this.#open = more.contentIndex;
-    this.stream.push({ type, ...more, partial: this.message });
-  }
+  #push(type: string, more: Json = {}): void { this.stream.push({ type, ...more, partial: this.message }); }
 }
-
-function field(block: Json): string { return block.type === "text" ? "text" : "thinking"; }
