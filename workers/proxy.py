@@ -126,8 +126,10 @@ class Proxy:
             assert result is not None
             self.ledger.answer(request, jsonrpc.result_bytes(request.id_raw, result))
             return
-        if rule.effect in ("new", "load") and not self._may_open(message, request):
-            return
+        if rule.effect in ("new", "load"):
+            if not self._may_open(message, request):
+                return
+            self._reattach.client_loads(request.session_id or "")
         if rule.effect == "prompt":
             message = self._with_rules(message, request)
         self.ledger.requests.written(request)

@@ -264,7 +264,7 @@ class EngineLine:
     @property
     def is_replay(self) -> bool:
         """Whether the line repeats history for a ``session/load``."""
-        if b'"isReplay":true' not in self.data:  # a quote inside a string is escaped: no false "no"
+        if b'"isReplay"' not in self.data:  # a quote inside a string is escaped: no false "no"
             return False
         meta = self.params.get("_meta")
         return isinstance(meta, dict) and meta.get("isReplay") is True

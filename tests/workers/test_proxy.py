@@ -587,3 +587,21 @@ async def test_a_lost_turn_says_how_its_bridge_ended(client: Client) -> None:
     error = client.answer_to("1")["error"]
     assert error["code"] == ErrorCode.BRIDGE_LOST
     assert "exit code 3" in error["message"]
+
+
+@scenario
+async def test_a_replay_that_comes_late_is_hidden_unless_the_client_wants_it(client: Client) -> None:
+    bridge = await client.new_session()
+    bridge.die()
+    await settle()
+    after = await client.up()
+    update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "old"}}
+    params = {"sessionId": "s1", "update": update, "_meta": {"isReplay": True}}
+    after.answer(after.lines[-1]["id"], {})
+    after.say({"method": "session/update", "params": params})
+    await settle()
+    assert client.notified("session/update") == []
+    client.send("session/load", {"sessionId": "s1", "cwd": "/w", "mcpServers": []}, "1")
+    after.say({"method": "session/update", "params": params})
+    assert client.notified("session/update") == [params]
+    after.answer(after.lines[-1]["id"], {})
