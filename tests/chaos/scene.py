@@ -140,7 +140,7 @@ class Scene:
         started = self.markers.parent / "started"
         command = _bash(f"touch {started}; sleep 2; echo {ALLOWED}")
         await self._prompt(command, self._forbidden(), {"text": "end"})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not started.exists():
                 await asyncio.sleep(0.01)
 
@@ -160,7 +160,7 @@ class Scene:
         return {"text": " ".join(str(n) for n in range(150)), "chunks": 150, "delay": 0.02}
 
     async def _reading(self, session: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.client.text(self.sessions[session])) < 20:
                 await asyncio.sleep(0.005)
 

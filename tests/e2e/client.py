@@ -117,7 +117,7 @@ class Client:
             max_size=None,
             max_queue=read_limit,
             ping_interval=None,
-            open_timeout=30,
+            open_timeout=60,
         )
         client = cls(socket, policy, resume)
         if resume:
@@ -196,7 +196,7 @@ class Client:
 
     # -- what came -------------------------------------------------------------------------------
     async def wait_for(
-        self, wanted: Callable[[Message], Any], timeout: float = 30, since: int = 0
+        self, wanted: Callable[[Message], Any], timeout: float = 60, since: int = 0
     ) -> Message:
         """The first message from index ``since`` on for which ``wanted`` is true."""
 
@@ -214,7 +214,7 @@ class Client:
             raise TimeoutError(f"nothing such came within {timeout} s; the last messages: {tail}") from None
         return message
 
-    async def wait_asked(self, method: str, timeout: float = 30, since: int = 0) -> Message:
+    async def wait_asked(self, method: str, timeout: float = 60, since: int = 0) -> Message:
         """The first reverse request of this method from message index ``since`` on."""
         return await self.wait_for(lambda m: m.get("method") == method and "id" in m, timeout, since)
 

@@ -153,7 +153,7 @@ class Gateway:
         return client, await client.new_session(self.work, **meta)
 
     @staticmethod
-    async def eventually_loads(client: Client, params: dict[str, Any], timeout: float = 15) -> Any:
+    async def eventually_loads(client: Client, params: dict[str, Any], timeout: float = 60) -> Any:
         """``session/load`` once the connection that had the session has let it go."""
         async with asyncio.timeout(timeout):
             while True:
@@ -162,7 +162,7 @@ class Gateway:
                     return Client.result_of(answer)
                 await asyncio.sleep(0.05)
 
-    async def ready(self, timeout: float = 30) -> None:
+    async def ready(self, timeout: float = 60) -> None:
         """Wait for /readyz."""
         async with asyncio.timeout(timeout), aiohttp.ClientSession() as http:
             while True:
@@ -209,7 +209,7 @@ class Gateway:
         return client, bridge
 
     @staticmethod
-    async def gone(*pids: int, timeout: float = 10) -> None:
+    async def gone(*pids: int, timeout: float = 60) -> None:
         """Wait until none of them runs."""
         try:
             async with asyncio.timeout(timeout):
@@ -219,7 +219,7 @@ class Gateway:
             left = [describe(pid) for pid in pids if state(pid) not in ("", "Z", "X")]
             raise TimeoutError(f"still there after {timeout} s: {left}") from None
 
-    async def until(self, role: str, count: int, timeout: float = 15) -> list[Process]:
+    async def until(self, role: str, count: int, timeout: float = 60) -> list[Process]:
         """Wait until exactly ``count`` processes of a role run."""
         try:
             async with asyncio.timeout(timeout):

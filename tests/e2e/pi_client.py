@@ -87,7 +87,7 @@ class Answer:
     def stop(self) -> str:
         return str(self.end.get("stop"))
 
-    async def done(self, timeout: float = 30) -> Answer:
+    async def done(self, timeout: float = 60) -> Answer:
         async with asyncio.timeout(timeout):
             await self.ended.wait()
         return self
@@ -191,7 +191,7 @@ class PiClient:
 
     async def come_back(self) -> None:
         """As the extension does after a lost socket."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await self.connect()

@@ -19,7 +19,7 @@ async def test_restart_of_one_worker_leaves_the_other_alone(fake: Gateway) -> No
     assert after["worker_01"] == before["worker_01"]
     for client, owner in owners.items():
         if owner == "worker_00":
-            assert (await asyncio.wait_for(client.closed, 10))[0] == 1012
+            assert (await asyncio.wait_for(client.closed, 60))[0] == 1012
         else:
             assert await client.call("session/list", {})
             await client.close()
@@ -48,7 +48,7 @@ async def test_a_client_is_told_to_come_back_with_1012_and_finds_its_session(fak
     await client.prompt(session, "remember")
     name = fake.worker_of(bridge)
     assert (await fake.run("restart", f"worker:{name[-2:]}")).returncode == 0
-    assert (await asyncio.wait_for(client.closed, 10))[0] == 1012
+    assert (await asyncio.wait_for(client.closed, 60))[0] == 1012
     again = await fake.connect(resume=client)
     assert again.connection == client.connection
     assert (await again.prompt(session, "and on"))["stopReason"] == "end_turn"

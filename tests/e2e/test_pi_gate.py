@@ -180,7 +180,7 @@ async def test_without_ui_the_headless_policy_answers_and_the_turn_goes_on(
 async def test_an_abort_takes_the_dialog_away(pi_of: Make, model: ScriptedModel) -> None:
     pi = await pi_of(person=lambda ask: None)
     answer = await pi.prompt("x " + model.script([{"tools": [shell(ASKS)]}, {"text": "never"}]))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not pi.asked:
             await asyncio.sleep(0.02)
     await pi.abort(answer)

@@ -295,7 +295,7 @@ async def test_abort_ends_the_turn_and_nothing_leaks_into_the_next(
 async def test_a_command_that_runs_is_stopped(pi: PiClient, model: ScriptedModel) -> None:
     call = {"name": "run_terminal_command", "args": {"command": "sleep 30", "description": "d"}}
     answer = await pi.prompt("go " + model.script([{"tools": [call]}, {"text": "no"}]))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while "#1" not in answer.thinking:
             await asyncio.sleep(0.02)
     await pi.abort(answer)
@@ -407,7 +407,7 @@ async def test_side_calls_are_apart_inert_and_leave_nothing(
     (call_seen,) = model.calls(two)
     assert "You are a context summarization assistant." in call_seen.text
     assert "first" not in call_seen.text
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while list(shared.paths.run.glob("side-*")) or list(grok_home_of_shared.glob("sessions/*side-*")):
             await asyncio.sleep(0.05)
     assert (await pi.ask("two " + model.script([{"text": "second"}]))).text == "second"

@@ -168,7 +168,7 @@ async def test_nobody_comes_back(scaled: Gateway, model: ScriptedModel, hook_ope
 
 async def nothing_left(gateway: Gateway) -> None:
     """No connection is remembered any more."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while list(gateway.paths.journals.iterdir()):
             await asyncio.sleep(0.05)
     leases = [file.name for file in gateway.paths.leases.iterdir()]

@@ -47,7 +47,7 @@ async def test_no_connection_is_refused_while_fronts_die(fake: Gateway) -> None:
         await fake.until("front", 1)
         await fake.ready()
     stop.set()
-    await asyncio.wait_for(asyncio.gather(*knockers, connecting), 30)
+    await asyncio.wait_for(asyncio.gather(*knockers, connecting), 60)
     assert answered >= 100
     assert (await client.prompt(session, "never noticed"))["stopReason"] == "end_turn"
     await client.close()
@@ -98,7 +98,7 @@ async def test_a_session_that_an_engine_lost_is_an_error_not_a_hang(
     os.kill(fake.pid("leader"), signal.SIGKILL)
     await client.wait_for(lambda m: m.get("method") == "gateway/leader_restarted")
     with pytest.raises(RpcError):
-        await client.prompt(session, "gone", timeout=20)
+        await client.prompt(session, "gone")
     assert await client.new_session(fake.work)
     await client.close()
 

@@ -91,7 +91,7 @@ async def test_journals_go_with_their_connections(shared: Gateway) -> None:
     connection = client.connection
     assert any(connection in file.name for file in shared.paths.journals.iterdir())
     await client.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while any(connection in file.name for file in shared.paths.journals.iterdir()):
             await asyncio.sleep(0.05)
 

@@ -103,7 +103,7 @@ async def test_a_frame_over_64_mib_closes_with_a_reason(shared_fake: Gateway) ->
     frame = b'{"jsonrpc":"2.0","id":1,"method":"' + b"q" * (64 * MIB) + b'"}'
     with contextlib.suppress(ClosedError, ConnectionError):  # the writer may learn of it first
         await client.send(frame)
-    code, reason = await asyncio.wait_for(client.closed, 10)
+    code, reason = await asyncio.wait_for(client.closed, 60)
     assert code == 1009
     assert reason
     assert (await other.prompt(theirs, "undisturbed"))["stopReason"] == "end_turn"

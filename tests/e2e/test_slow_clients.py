@@ -75,7 +75,7 @@ async def test_a_client_that_reads_nothing_is_cut_off_alone(shared_fake: Gateway
     session = await asyncio.to_thread(deaf.session, shared_fake.work)
     deaf.prompt(session, do(*[{"bytes": MIB}] * 20))
     turns = 0
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(60):
         while _established(shared_fake, deaf.socket):
             for client, own in others:
                 assert (await client.prompt(own, "ping"))["stopReason"] == "end_turn"
@@ -129,7 +129,7 @@ async def test_a_dead_client_does_not_stop_the_engine(shared_fake: Gateway, tmp_
     await client.start_prompt(session, script)
     await client.wait_for(lambda m: m.get("method") == "session/update")
     await client.abort()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not marker.exists():
             await asyncio.sleep(0.05)
 

@@ -134,14 +134,14 @@ class ScriptedModel:
         kept = list(self._calls)
         return [c for c in kept if kind in ("", c.kind) and (not text or text in c.text)]
 
-    async def called(self, text: str, count: int = 1, timeout: float = 20) -> list[Call]:
+    async def called(self, text: str, count: int = 1, timeout: float = 60) -> list[Call]:
         """Wait until at least ``count`` turn calls with this text have come."""
         async with asyncio.timeout(timeout):
             while len(found := self.calls(text)) < count:
                 await asyncio.sleep(0.02)
         return found
 
-    async def waiting(self, gate: str, count: int = 1, timeout: float = 20) -> None:
+    async def waiting(self, gate: str, count: int = 1, timeout: float = 60) -> None:
         """Wait until ``count`` calls stand at the gate."""
         async with asyncio.timeout(timeout):
             while self._waiting[gate] < count:

@@ -152,7 +152,7 @@ async def test_one_that_was_taken_speaks_to_its_new_owner_only(open_bridge: Open
     padding = "x" * 2**18  # more than the pipe takes at once
     params = {"padding": padding}
     bridge.write(json.dumps({"jsonrpc": "2.0", "id": 5, "method": "session/list", "params": params}).encode())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while json.loads(await lines.get()).get("id") != 5:
             pass
         assert not ended.is_set()
@@ -167,7 +167,7 @@ async def test_closing_is_bounded(
 ) -> None:
     engine.set(bridge=knobs)
     bridge, _ = await open_bridge()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await bridge.close()
     assert not _bridges(short_tmp)
 

@@ -79,7 +79,7 @@ class Home:
 
     async def until(self, condition: Callable[[], object]) -> None:
         try:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(60):
                 while not condition():
                     await asyncio.sleep(0.01)
         except TimeoutError:
@@ -106,7 +106,7 @@ class Home:
         return await self.talk(self.head("GET /ws HTTP/1.1", *upgrade, *fields))
 
     async def talk(self, data: bytes) -> tuple[int, bytes]:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
             with contextlib.closing(writer):
                 writer.write(data)
@@ -116,7 +116,7 @@ class Home:
         return int(top.split()[1]), body
 
     async def ready(self) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while (await self.get("/readyz"))[0] != 200:
                 await asyncio.sleep(0.01)
 

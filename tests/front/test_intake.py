@@ -93,7 +93,7 @@ class Setting:
         return int((await self.talk(data)).split()[1])
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.005)
 

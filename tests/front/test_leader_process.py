@@ -208,7 +208,7 @@ async def test_a_second_leader_ends_with_code_1_and_the_first_stays(path: Path, 
     engine = FakeEngine(short_tmp)
     log = LeaderLog(short_tmp / "leader.log")
     first, second = (start([str(engine.path)], path, {}, short_tmp, log) for _ in range(2))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while first.poll() is None and second.poll() is None:  # either may win
             await asyncio.sleep(0.01)
     winner, loser = (first, second) if first.poll() is None else (second, first)

@@ -253,7 +253,7 @@ async def agent(offline: int, grok_binary: Path, short_tmp: Path) -> AsyncIterat
         yield Agent(process)
     finally:
         process.stdin.close()
-        await asyncio.wait_for(process.wait(), 10)
+        await asyncio.wait_for(process.wait(), 60)
 
 
 @pytest.mark.grok

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +29,7 @@ WATCHDOG = Path(__file__).with_name("quick_watchdog.py")
 class Stage:
     """One instance and what tests do with it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **environ: str) -> None:
         self.folder = folder
         python = folder / "python"
         # What supervisord.conf calls Python.  A component that is to fail does so within milliseconds.
@@ -45,6 +47,7 @@ class Stage:
             "GROK_GATEWAY_PORT": str(find_free_port()),
             "GROK_GATEWAY_WORKERS": "2",
             "PYTHONPATH": str(STAND_IN.parents[2]),
+            **environ,
         }
         self.paths = Paths.from_environment(self.environ)
         self.paths.create()
@@ -85,7 +88,7 @@ class Stage:
         """The component's entry in `status --json`."""
         return next(one for one in self.report()["components"] if one["name"] == name)
 
-    def until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         """Wait for a condition; the logs are in the failure."""
         deadline = time.monotonic() + seconds
         while not condition():
@@ -109,3 +112,17 @@ def stage(short_tmp: Path) -> Iterator[Stage]:
 @pytest.fixture
 def running(stage: Stage) -> Stage:
     return stage.start()
+
+
+@pytest.fixture(scope="module")
+def untouched() -> Iterator[Stage]:
+    """One instance for all tests of a module that leave each of its processes as it was."""
+    folder = Path(tempfile.mkdtemp(prefix="gg", dir="/tmp"))
+    # It outlives a test: without the test's tag nobody takes it for a leak.
+    stage = Stage(folder, GROK_GATEWAY_TEST_ID=f"shared-{os.getpid()}")
+    try:
+        yield stage.start()
+    finally:
+        left = stage.instance.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    assert left == []

@@ -119,7 +119,7 @@ class FakeGateway:
 
     async def wait_for(self, wanted: Callable[[Message], bool]) -> Message:
         """The first message that the client sent, or will send, for which ``wanted`` is true."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 for message in self.received:
                     if wanted(message):

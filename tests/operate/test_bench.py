@@ -53,7 +53,7 @@ async def test_client_counts_chunks_and_answers_pings(short_tmp: Path) -> None:
         for part in ("a", "b", "c" * 70_000):
             await gateway.say(part)
         assert gateway.sock is not None
-        await asyncio.wait_for(await gateway.sock.ping(), 10)
+        await asyncio.wait_for(await gateway.sock.ping(), 60)
         await gateway.end(message)
 
     async with fake_gateway(short_tmp / "gg", turn) as gateway:
@@ -64,7 +64,7 @@ async def test_client_counts_chunks_and_answers_pings(short_tmp: Path) -> None:
         assert client.chunks == 3
         assert gateway.received[-1]["params"]["prompt"][0]["text"] == "x" * 70_000
         await gateway.break_off()
-        await asyncio.wait_for(client.gone.wait(), 10)
+        await asyncio.wait_for(client.gone.wait(), 60)
         with pytest.raises(AgentError):
             await client.request("x", {})
 

@@ -30,7 +30,7 @@ async def test_the_example_client(short_tmp: Path) -> None:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", example), env=env, stdout=subprocess.PIPE
         )
-        out, _ = await asyncio.wait_for(process.communicate(), 30)
+        out, _ = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0
     assert out == b"it works"
 

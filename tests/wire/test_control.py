@@ -65,7 +65,7 @@ async def peer(short_tmp: Path) -> AsyncIterator[Peer]:
 
 
 async def until(condition: object) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():  # type: ignore[operator]
             await asyncio.sleep(0.005)
 

@@ -110,11 +110,11 @@ async def test_the_end_of_a_process_is_seen_once() -> None:
     await asyncio.sleep(0.05)
     assert not seen
     process.kill()
-    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.wait_for(ended.wait(), 60)
     process.wait()
     late = asyncio.Event()
     Exit(identity, late.set)  # gone already: still told
-    await asyncio.wait_for(late.wait(), 5)
+    await asyncio.wait_for(late.wait(), 60)
     assert seen == [1]
 
 
@@ -212,7 +212,7 @@ async def test_a_grandchild_that_holds_the_pipes_delays_nobody() -> None:
     assert await wait_exit(process, 5) is True
     await end_group(process)
     assert process.stdout
-    await asyncio.wait_for(asyncio.to_thread(process.stdout.read), 5)  # the grandchild has let go
+    await asyncio.wait_for(asyncio.to_thread(process.stdout.read), 60)  # the grandchild has let go
 
 
 async def test_the_whole_group_ends_even_if_it_ignores_term() -> None:

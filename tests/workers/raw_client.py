@@ -66,7 +66,7 @@ class Client:
 
     async def frame(self) -> tuple[int, bytes, bool]:
         """The next frame: (opcode, payload, fin)."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             first, second = await self.reader.readexactly(2)
             assert not second & 0x80, "a server must not mask"
             size = second & 0x7F
@@ -97,7 +97,7 @@ class Client:
     async def eof(self) -> bool:
         """Whether the stream ends in order (FIN); False for a reset."""
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while await self.reader.read(1 << 16):
                     pass
         except ConnectionResetError:
@@ -155,7 +155,7 @@ class Server:
 
     async def end(self) -> tuple[int, str]:
         """What ``on_closed`` was told."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await asyncio.shield(self.closed)
 
     def close(self) -> None:

@@ -67,13 +67,13 @@ class Harness:
         return self
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()
 
     async def ended(self) -> BridgeExit:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await asyncio.shield(self.exit)
 
     def _line(self, line: bytes) -> None:
@@ -429,7 +429,7 @@ async def test_it_runs_a_hard_link_that_vanishes_at_once(make, pinned: Path) -> 
     """From then on it cannot start a leader of its own, whatever becomes of the one that it looks for."""
     h = make().run([str(pinned), "60"], link=True)
     exe, inode = Path(f"/proc/{h.bridge.pid}/exe"), pinned.stat().st_ino
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not str(exe.readlink()).endswith("(deleted)"):
             await asyncio.sleep(0.001)
     assert exe.stat().st_ino == inode
@@ -523,7 +523,7 @@ async def leader(grok_binary: Path, grok_home: Path, short_tmp: Path):
         env=env,
     )
     lock = socket.with_suffix(".lock")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not (lock.exists() and lock.read_text() == str(process.pid) and socket.exists()):
             await asyncio.sleep(0.02)
     argv = [str(pinned), *mode, "--leader", "stdio", "--leader-socket", str(socket)]

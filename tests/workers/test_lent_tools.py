@@ -52,7 +52,7 @@ class Lender:
         assert self.tools.answered(parse_client(data))
 
     async def called(self, count: int = 1) -> dict[str, Any]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while len(self.sent) < count:
                 await asyncio.sleep(0.001)
         return self.sent[count - 1]
@@ -241,7 +241,7 @@ class Grok:
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
         loop, data = asyncio.get_running_loop(), b""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while piece := await loop.sock_recv(self.ours, 65536):
                 data += piece
         self.ours.close()
