@@ -100,8 +100,8 @@ class Front:
         self._roster = Roster([f"worker_{number:02}" for number in range(settings.workers)], journaled)
         self._keeper = make_keeper(self._leader_changed)
         self._audit = AuditLog(paths.audit_log)
-        rescuer = Rescuer(self._keeper.throwaway_bridge, self._audit)
-        self._orphans = Orphans(paths, lambda: self._keeper.info, rescuer)
+        self._rescuer = Rescuer(self._keeper.throwaway_bridge, self._audit)
+        self._orphans = Orphans(paths, lambda: self._keeper.info, self._rescuer)
         self._workers = Workers(self._roster, paths.worker_socket, lambda: self._keeper.info, self._orphans)
         gate = Gate(
             port=settings.port,
@@ -215,7 +215,7 @@ class Front:
                 for seat in self._roster.seats
             ],
             "clients": clients[: SIZES.status_clients],
-            "counters": dict(self._intake.counters),
+            "counters": dict(self._intake.counters + self._rescuer.counters),
         }
 
     @property

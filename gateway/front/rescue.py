@@ -6,6 +6,7 @@ The bridge is the leader's warm standby (`LeaderKeeper.throwaway_bridge`): to st
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import logging
 import time
@@ -87,6 +88,7 @@ class Rescuer:
     """Carries out rescues, each over a bridge of its own.
 
     ``bridge(on_line, on_end)`` gives an initialized one; it raises BridgeStartError or NoAnswerError.
+    ``counters`` are for `status`.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Rescuer:
         audit: AuditLog,
     ) -> None:
         self._bridge, self._audit = bridge, audit
+        self.counters = collections.Counter[str]()
 
     async def rescue(self, wards: Sequence[Ward], reason: str) -> bool:
         """End the turns of the wards: whether nothing of them is at work any more.
@@ -112,12 +115,15 @@ class Rescuer:
             bridge = await self._bridge(run.line, run.lost)
         except (BridgeStartError, NoAnswerError) as error:
             log.error("no bridge for a rescue: %s", error)
+            self.counters["rescues_failed"] += 1
             return False
         try:
             idle = await run.run()
         finally:
             await bridge.close()
             self._record(wards, rescue.refused, reason)
+        self.counters["rescues" if idle else "rescues_failed"] += 1
+        self.counters["rescued_sessions"] += len(rescue.ended)
         log.info(
             "rescue of %d connections, %s: %d sessions ended, %d questions refused, %s after %.0f ms",
             len(wards),

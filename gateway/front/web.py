@@ -80,6 +80,12 @@ def metrics(status: Mapping[str, Any], workers: Mapping[str, Mapping[str, Any]])
             counters = dict(status["counters"])
             accepted = counters.pop("accepted", 0)
             yield CounterMetricFamily("grok_gateway_accepted", "Connections accepted.", accepted)
+            rescued = CounterMetricFamily(
+                "grok_gateway_rescue_events", "Turns that nobody served, ended.", labels=["event"]
+            )
+            for event in ("rescues", "rescues_failed", "rescued_sessions"):
+                rescued.add_metric([event], counters.pop(event, 0))
+            yield rescued
             settled = CounterMetricFamily(
                 "grok_gateway_settled", "Connections by what became of them.", labels=["outcome"]
             )

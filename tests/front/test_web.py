@@ -63,7 +63,7 @@ def test_health_and_readiness_tell_nothing_more() -> None:
 STATUS: dict[str, Any] = {
     "leader": {"state": "backoff", "starts": 3},
     "workers": [{"name": "worker_00", "pid": 1, "state": "draining", "sockets": 2}],
-    "counters": {"accepted": 5, "refused_401": 4},
+    "counters": {"accepted": 5, "refused_401": 4, "rescues": 2},
 }
 
 
@@ -81,6 +81,9 @@ def test_metrics() -> None:
         "grok_gateway_leader_ready": "0.0",
         "grok_gateway_leader_starts_total": "3.0",
         "grok_gateway_accepted_total": "5.0",
+        'grok_gateway_rescue_events_total{event="rescues"}': "2.0",
+        'grok_gateway_rescue_events_total{event="rescues_failed"}': "0.0",
+        'grok_gateway_rescue_events_total{event="rescued_sessions"}': "0.0",
         'grok_gateway_settled_total{outcome="refused_401"}': "4.0",
         'grok_gateway_worker_ready{worker="worker_00"}': "0.0",
         'grok_gateway_worker_sockets{worker="worker_00"}': "2.0",

@@ -41,6 +41,7 @@ from gateway.wire.records import (
     Record,
     RequestClosed,
     RequestOpened,
+    Rescued,
     TokenAdded,
     TokenRemoved,
 )
@@ -69,6 +70,7 @@ records = st.one_of(
     st.builds(GateClosed, names),
     st.builds(RequestOpened, names, texts, texts, names, texts),
     st.builds(RequestClosed, names),
+    st.builds(Rescued, st.lists(names, max_size=3), names),
     st.builds(TokenAdded, names, names),
     st.builds(TokenRemoved, names),
     st.builds(Counted, st.integers(0, 2**60), st.integers(0, 2**60)),
