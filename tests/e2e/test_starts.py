@@ -120,6 +120,36 @@ async def test_a_state_folder_that_cannot_be_made(make_gateway: Make, fake_engin
     (gateway.folder / "gw").unlink()
 
 
+@pytest.mark.grok
+async def test_a_disk_too_full_for_the_pinned_copy(
+    make_gateway: Make, grok_binary: Path, grok_home: Path
+) -> None:
+    gateway = make_gateway(grok_binary, grok_home)
+    home = gateway.folder / "gw"
+    home.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(home)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("cannot mount a small file system here (needs root)")
+    try:
+        done = await gateway.run("up", timeout=120)
+        assert done.returncode == 1
+        assert "space" in (done.stdout + done.stderr).lower()
+        assert "Traceback" not in done.stdout + done.stderr
+        assert not gateway.carriers_after(10)
+    finally:
+        subprocess.run(["umount", "-l", str(home)], check=True)
+
+
+async def test_three_ups_at_once_are_one_instance(make_gateway: Make, fake_engine: FakeEngine) -> None:
+    gateway = make_gateway(fake_engine.path)
+    for _ in range(3):
+        done = await asyncio.gather(*(gateway.run("up") for _ in range(3)))
+        assert [d.returncode for d in done] == [0, 0, 0], done
+        for role in ("supervisord", "front", "leader", "watchdog"):
+            assert len(gateway.processes(role)) == 1, role
+        assert (await gateway.run("down")).returncode == 0
+
+
 def test_usage_is_2_and_not_running_is_3(make_gateway: Make, fake_engine: FakeEngine) -> None:
     gateway = make_gateway(fake_engine.path)
     for arguments, code in (
