@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from gateway.front.control_bridge import BridgeStartError, NoAnswerError
@@ -135,7 +135,7 @@ class Rescuer:
         )
         return idle
 
-    def _record(self, wards: Sequence[Ward], refused: Sequence[Refused], reason: str) -> None:
+    def _record(self, wards: Sequence[Ward], refused: Iterable[Refused], reason: str) -> None:
         now = time.time()
         for ward in wards:
             for gate in ward.gates:

@@ -18,6 +18,7 @@ is the asyncio shell for any kind of bridge.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import enum
@@ -27,7 +28,7 @@ from typing import Any
 
 from gateway.wire.acp import QUEUE_CHANGED
 from gateway.wire.jsonrpc import EngineLine, dump, notification_bytes, parse_engine, request_bytes
-from gateway.wire.limits import LIMITS, Limits
+from gateway.wire.limits import LIMITS, SIZES, Limits
 from gateway.wire.questions import GateKind, closed_answer, gate_kind
 
 __all__ = ["Refused", "Rescue", "RescueRun", "State"]
@@ -96,7 +97,7 @@ class Rescue:
         self._seen_busy = set[str]()
         self._closed = set[str]()
         self.ended = set[str]()  #: sessions that were cancelled or closed
-        self.refused = list[Refused]()
+        self.refused = collections.deque[Refused](maxlen=SIZES.open_gates)
         self.state = State.ENDING
 
     @property
