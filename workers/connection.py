@@ -2,21 +2,13 @@
 
 A connection has a `Proxy` for its whole life and at most one `WebSocket` at a time.  Everything sent to
 the client is numbered and kept for a while (`workers.resume`), so that a client which lost its socket
-misses nothing.  States move through `_MOVES`:
-
-* *open*: a socket is there.
-* *detached*: the socket was lost.  Gates are answered so that nothing runs, turns go on.
-* *ending*: the client is gone for good.  Turns are ended, then the bridge.
-* *leaving*: another worker goes on (`workers.departure`).  The bridge is read to its end; what the client
-  says is not accepted here.
-* *ended*: nothing is left here: no process, and no file but those of a connection that has left.
+misses nothing.  Its states are in `workers.connection_state`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import logging
 import re
 import socket
@@ -32,6 +24,7 @@ from gateway.wire.journal import Journal, JournalError, frames_path, journal_pat
 from gateway.wire.leases import Leases
 from gateway.wire.limits import Limits
 from gateway.wire.records import ConnectionRecord, Introduced, Opened, Owned
+from workers.connection_state import FINISHED, Event, State, moved
 from workers.leader import LeaderWatch
 from workers.lent_tools import LentTools
 from workers.proxy import Proxy
@@ -41,7 +34,7 @@ from workers.screening import Screen, Verdict
 from workers.successor import Successor
 from workers.websocket import WebSocket
 
-__all__ = ["Connection", "Host", "State"]
+__all__ = ["Connection", "Host"]
 
 log = logging.getLogger(__name__)
 
@@ -50,42 +43,6 @@ RECEIVED_HEADER = "Grok-Gateway-Received"
 _COME_AGAIN = "its worker is restarted; come again with the connection id"
 #: The client acknowledges gates.
 _ACKS = re.compile(rb"^grok-gateway-acks:[ \t]*1[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
-
-
-class State(enum.Enum):
-    OPENING = "opening"
-    OPEN = "open"
-    DETACHED = "detached"
-    ENDING = "ending"
-    LEAVING = "leaving"
-    ENDED = "ended"
-
-
-class _Event(enum.Enum):
-    HANDSHAKE = "a socket is there"
-    SOCKET_LOST = "the socket is gone"
-    END = "the client is gone for good"
-    LEAVE = "another worker goes on"
-    SETTLED = "nothing runs any more"
-
-
-#: (state, event) → state.  What is not here changes nothing.
-_MOVES = {
-    (State.OPENING, _Event.HANDSHAKE): State.OPEN,
-    (State.DETACHED, _Event.HANDSHAKE): State.OPEN,
-    (State.OPEN, _Event.SOCKET_LOST): State.DETACHED,
-    (State.OPENING, _Event.END): State.ENDING,
-    (State.OPEN, _Event.END): State.ENDING,
-    (State.DETACHED, _Event.END): State.ENDING,
-    (State.OPENING, _Event.LEAVE): State.LEAVING,
-    (State.OPEN, _Event.LEAVE): State.LEAVING,
-    (State.DETACHED, _Event.LEAVE): State.LEAVING,
-    (State.ENDING, _Event.SETTLED): State.ENDED,
-    (State.LEAVING, _Event.SETTLED): State.ENDED,
-}
-
-#: Close codes of a client that has finished; any other end of a socket may be followed by a resume.
-_FINISHED = frozenset({1000, 1001, 1005, *range(3000, 5000)})
 
 
 class Host(Protocol):
@@ -248,7 +205,7 @@ class Connection:
         new = self.state is State.OPENING
         self._socket = web_socket
         self._unplugged.clear()
-        self._move(_Event.HANDSHAKE)
+        self._move(Event.HANDSHAKE)
         if self._window is not None:
             self._window.cancel()
         self._regulate()
@@ -268,22 +225,10 @@ class Connection:
             self._emit(jsonrpc.notification_bytes(acp.TOO_FAR_BEHIND, params))
             return
         for frame in missed:
-            self._send(self._still_true(frame))
+            self._send(self.proxy.gates.sent_again(frame))
         for gate in self.proxy.ledger.guard:  # a client may have dropped its dialogs with its socket
             if gate.frame not in missed:
                 self._emit(gate.frame)
-
-    def _still_true(self, frame: bytes) -> bytes:
-        """A frame that is sent again; a question that is settled by now is not asked again."""
-        line = jsonrpc.parse_engine(frame)
-        if line.kind != "request" or line.method == acp.LENT_CALL:
-            return frame
-        shown = str(line.body.get("id"))
-        if self.proxy.ledger.guard.shows(shown):
-            return frame
-        return jsonrpc.notification_bytes(
-            acp.GATE_CLOSED, {"id": shown, "reason": "it was settled meanwhile"}
-        )
 
     def _closed(self, web_socket: WebSocket, code: int, reason: str) -> None:
         if web_socket is not self._socket:
@@ -291,12 +236,12 @@ class Connection:
         self._socket = None
         self._unplugged.set()
         log.info("connection %s: socket closed, %d %s", self.id[:8], code, reason)
-        if code in _FINISHED:
+        if code in FINISHED:
             self.end("the client has closed the connection")
         elif not len(self.proxy.ledger.sessions) and not len(self.proxy.ledger.requests):
             self.end("the client is gone and had nothing to come back to")
         elif self.state is State.OPEN:
-            self._move(_Event.SOCKET_LOST)
+            self._move(Event.SOCKET_LOST)
             self._await_client()
 
     def _await_client(self) -> None:
@@ -384,7 +329,7 @@ class Connection:
     ) -> None:
         """End the connection in order; ``error`` answers what is open.  Returns at once, see `ended`."""
         if self.state not in (State.ENDING, State.LEAVING, State.ENDED):
-            self._move(_Event.END)
+            self._move(Event.END)
             self._start(self._finish(reason, code, error))
 
     async def ended(self) -> None:
@@ -411,7 +356,7 @@ class Connection:
             await self.proxy.close()
             self._frames.close(remove=True)
             self._registration.end()
-            self._move(_Event.SETTLED)
+            self._move(Event.SETTLED)
 
     async def _keep_link(self, cause: Literal["", "bridge"]) -> None:
         reason = await self.proxy.link.run(cause)
@@ -443,7 +388,7 @@ class Connection:
 
     async def close_bridge(self) -> None:
         """Read the bridge to its end; afterwards nothing of the connection changes here."""
-        self._move(_Event.LEAVE)
+        self._move(Event.LEAVE)
         if self._window is not None:
             self._window.cancel()
         self.listen(False)
@@ -461,7 +406,7 @@ class Connection:
         """Another worker has the connection, or its journal must do: the client is told to come again."""
         self._lent.moved()
         self._host.tokens_changed(self._lent, [], sorted(self._lent.tokens))
-        self._move(_Event.SETTLED)
+        self._move(Event.SETTLED)
         if self._socket is not None:
             self._socket.close(CloseCode.RESTART, _COME_AGAIN)
             self.listen(True)  # what is not read resets the connection, and the client would not see why
@@ -488,8 +433,8 @@ class Connection:
             "counters": dict(self.proxy.ledger.counters + self.proxy.ledger.guard.counters),
         }
 
-    def _move(self, event: _Event) -> None:
-        self.state = _MOVES.get((self.state, event), self.state)
+    def _move(self, event: Event) -> None:
+        self.state = moved(self.state, event)
         self._host.connection_changed(self)
 
     def _start(self, work: Any) -> asyncio.Task[Any]:

@@ -96,6 +96,17 @@ class Gatekeeper:
         self._ledger.guard.acked(name if isinstance(name, str) else "", ack, self._ledger.now())
         self._ledger.arm()
 
+    def sent_again(self, frame: bytes) -> bytes:
+        """A frame that a client missed; a question that is settled by now is not asked any more."""
+        line = jsonrpc.parse_engine(frame)
+        if line.kind != "request" or line.method == acp.LENT_CALL:
+            return frame
+        shown = str(line.body.get("id"))
+        if self._ledger.guard.shows(shown):
+            return frame
+        params = {"id": shown, "reason": "it was settled meanwhile"}
+        return jsonrpc.notification_bytes(acp.GATE_CLOSED, params)
+
     # -- without the client --------------------------------------------------------------------
 
     def expired(self, settled: Iterable[Settled]) -> None:

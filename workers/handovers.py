@@ -15,7 +15,8 @@ from gateway.wire.handoff import Succession, WorkerState
 from gateway.wire.journal import JournalError, journal_path, read_journal
 from gateway.wire.limits import LIMITS
 from gateway.wire.records import ConnectionRecord
-from workers.connection import Connection, Host, State
+from workers.connection import Connection, Host
+from workers.connection_state import State
 from workers.departure import Departure, Step
 from workers.link import CallError
 from workers.successor import Successor

@@ -33,7 +33,8 @@ from gateway.wire.limits import LIMITS, SIZES, Limits
 from gateway.wire.process import Exit, Identity
 from gateway.wire.records import Owned
 from workers import lent_endpoint
-from workers.connection import Connection, State
+from workers.connection import Connection
+from workers.connection_state import State
 from workers.handovers import HandOvers
 from workers.leader import LeaderWatch
 from workers.lent_tools import LentTools

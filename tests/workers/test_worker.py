@@ -83,15 +83,18 @@ class Front:
         async with asyncio.timeout(PATIENCE):
             while True:
                 with contextlib.suppress(OSError):
-                    channel = control.connect(
-                        self.paths.worker_socket(name), lambda channel, packet: self.heard.append(packet)
-                    )
+                    channel = control.connect(self.paths.worker_socket(name), self._packet)
                     break
                 await asyncio.sleep(0.01)
         self.channels[name] = channel
         channel.send(Packet("hello", {"role": "front", "pid": os.getpid()}))
         channel.send(Packet("leader", self.info.to_fields()))
         return worker
+
+    def _packet(self, channel: Channel, packet: Packet) -> None:
+        self.heard.append(packet)
+        if packet.op == "handover":
+            channel.answer(packet, "nobody")
 
     def announce(self) -> None:
         for channel in self.channels.values():
