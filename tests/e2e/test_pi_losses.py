@@ -256,3 +256,53 @@ async def test_without_a_wake_such_a_turn_is_an_entry(pi_of: Make, model: Script
     (entry,) = session.entries("grok-turn")
     assert entry["text"]
     assert "background task" in entry["reason"]
+
+
+# -- planned restarts ----------------------------------------------------------------------------------
+
+
+async def test_a_planned_restart_of_its_worker_in_the_middle_of_a_stream(
+    pi: PiClient, real: Gateway, model: ScriptedModel
+) -> None:
+    pi.person = lambda ask: None
+    gate = secrets.token_hex(4)
+    call = {"name": "run_terminal_command", "args": {"command": ASKS, "description": "d"}}
+    marker = model.script(
+        [
+            {"text": LETTERS, "chunks": 40, "gate": gate, "gate_after": 12, "tools": [call]},
+            {"text": "!"},
+        ]
+    )
+    answer = await pi.prompt(f"go {marker}")
+    await until(lambda: len(answer.text) >= 30)
+    (bridge,) = real.bridges()
+    restart = asyncio.create_task(real.run("restart", f"worker:{real.worker_of(bridge.pid)}"))
+    assert await pi.closed == 1012
+    await pi.come_back()
+    model.release(gate)
+    await until(lambda: pi.asked)
+    (ask,) = pi.asked
+    await pi.answer_ask(ask["ask"], allow_once(ask))
+    await answer.done()
+    assert (answer.text, answer.stop) == (LETTERS + "!", "stop")
+    assert len(model.calls(marker)) == 2
+    assert (await restart).returncode == 0
+    assert pi.session is not None
+    pi.session.assistant(answer)
+    assert (await pi.ask("next " + model.script([{"text": "fine"}]))).text == "fine"
+
+
+async def test_an_abort_that_went_with_the_socket_counts_after_all(
+    pi: PiClient, real: Gateway, model: ScriptedModel
+) -> None:
+    gate = secrets.token_hex(4)
+    answer = await pi.prompt("go " + model.script([{"text": "never", "gate": gate}]))
+    await model.waiting(gate)
+    await pi.drop()
+    answer.finish({"stop": "aborted"})  # Pi has aborted it, and cannot say so
+    await pi.come_back()
+    assert pi.session is not None
+    pi.session.assistant(answer)
+    after = await pi.ask("next " + model.script([{"text": "fine"}]))
+    assert after.text == "fine"
+    model.release(gate)

@@ -62,6 +62,8 @@ class PiConnection(Connection):
             self.provider.receive(data)
 
     def _emit(self, frame: bytes) -> None:
+        if self._gone:
+            return
         line = parse_engine(frame)
         if self.provider.keeps(line):
             self._frames.append(frame)
@@ -76,6 +78,10 @@ class PiConnection(Connection):
     def _await_client(self) -> None:
         self.provider.left()
         super()._await_client()
+
+    async def close_bridge(self) -> None:
+        await super().close_bridge()
+        self.provider.close()
 
     async def _finish(self, *arguments: Any) -> None:
         try:

@@ -154,10 +154,3 @@ class Peer:
         future = self._answers.get(dialog)
         if future is not None and not future.done():
             future.set_result(answer)
-
-    def close(self) -> None:
-        """Nobody comes back."""
-        self.left()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._give_up(tuple(self._answers))

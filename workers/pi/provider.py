@@ -165,6 +165,9 @@ class Provider:
         self.models = Models.load(self._paths.models_file)
         ui, mode = fields.flag("ui"), fields.text_or("mode")
         self._then.append(lambda: self.peer.arrived(ui=ui, mode=mode))
+        for running in self._all_running():
+            if not running.heard:
+                self._loop.call_later(self.settings.limits.ack, self._not_resumed, running)
         info = self._leader.info
         return {
             "v": protocol.VERSION,
@@ -262,6 +265,11 @@ class Provider:
         self._then.append(lambda: running.resume(seq, blocks))
         return {"ok": True}
 
+    def _not_resumed(self, running: Running) -> None:
+        """The extension is back and does not want this turn any more: its abort went with the socket."""
+        if self.peer.here and not running.heard:
+            self._abort(running.id)
+
     async def _command(self, fields: Fields) -> Mapping[str, Any]:
         return await commands.run(self, fields.text_or("name"), fields.text_or("args"))
 
@@ -283,9 +291,11 @@ class Provider:
 
     @staticmethod
     def keeps(line: EngineLine) -> bool:
-        """Whether a frame is needed to make a turn again in another worker."""
+        """Whether a frame is needed to make a turn again, or to ask nothing twice, in another worker."""
         if line.kind == "response":
             return line.id_raw.startswith(b'"turn:')
+        if line.kind == "request":
+            return True
         return (
             line.kind == "notification"
             and line.update in _KEPT
@@ -442,8 +452,8 @@ class Provider:
                 self.start(remove(self.engine, grok, folder, self.grok_home()))
 
     def close(self) -> None:
-        """The connection ends."""
-        self.peer.close()
+        """The connection ends, or another worker has it: nothing is said any more."""
+        self.peer.left()
         self._answering.close()
         for task in tuple(self._tasks):
             task.cancel()
