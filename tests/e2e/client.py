@@ -133,8 +133,13 @@ class Client:
         return answer
 
     def again(self, number: Any) -> asyncio.Future[Message]:
-        """The future of a request that the predecessor sent and that is still open."""
-        return self._open[json.dumps(number)]
+        """The answer of a request that the predecessor sent, come already or still to come."""
+        key = json.dumps(number)
+        if key in self._open:
+            return self._open[key]
+        answer = self._expected()
+        answer.set_result(next(m for m in self.messages if "method" not in m and m.get("id") == number))
+        return answer
 
     # -- requests --------------------------------------------------------------------------------
     async def call(self, method: str, params: Any = None, *, number: Any = None, timeout: float = 60) -> Any:
