@@ -141,9 +141,9 @@ async def test_the_handshake_needs_no_client(shared_fake: Gateway) -> None:
     )
     await client.wait_for(lambda m: m.get("method") == CALL)
     await client.close()
-    status, answer = await asyncio.wait_for(parked, 20)
+    status, answer = await asyncio.wait_for(parked, 60)
     assert (status, answer["id"], answer["result"]["isError"]) == (200, 5, True)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await post(shared_fake, lender.token, initialize))[0] != 404:
             await asyncio.sleep(0.05)
 

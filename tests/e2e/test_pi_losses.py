@@ -26,7 +26,7 @@ def allow_once(ask: dict[str, Any]) -> dict[str, Any]:
     return {"value": next(o for o in ask["args"]["options"] if "allow_once" in o or o == "Allow")}
 
 
-async def until(condition: Callable[[], Any], timeout: float = 20) -> None:
+async def until(condition: Callable[[], Any], timeout: float = 60) -> None:
     async with asyncio.timeout(timeout):
         while not condition():
             await asyncio.sleep(0.02)

@@ -208,7 +208,7 @@ async def test_thirty_clients_at_a_cold_start_share_one_leader(
 ) -> None:
     gateway = make_gateway(grok_binary, grok_home)
     up = asyncio.create_task(gateway.run("up"))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not gateway.paths.secret.exists() or not gateway.processes("front"):
             await asyncio.sleep(0.01)
 
@@ -264,7 +264,7 @@ async def test_status_names_each_loss(fake: Gateway) -> None:
     os.kill(victim, signal.SIGKILL)
     await fake.gone(victim)
     await fake.until("worker", 2)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (done := await fake.run("status", "--json")).returncode:
             await asyncio.sleep(0.2)
     after = json.loads(done.stdout)

@@ -110,7 +110,7 @@ class PiProcess:
         if self.process.returncode is None:
             self.process.stdin.close()
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 code = await self.process.wait()
         except TimeoutError:
             self.process.kill()
@@ -124,19 +124,19 @@ class PiProcess:
         key = f"c{self._ids}"
         future = self._waiting[key] = asyncio.get_running_loop().create_future()
         self._write({"id": key, "type": kind, **more})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             answer = await future
         assert answer["success"], answer
         return dict(answer.get("data") or {})
 
-    async def prompt(self, text: str, timeout: float = 45, **more: Any) -> list[Message]:
+    async def prompt(self, text: str, timeout: float = 60, **more: Any) -> list[Message]:
         """A message of the user; all records until Pi has settled."""
         start = len(self.records)
         await self.call("prompt", message=text, **more)
         await self.until(lambda r: r["type"] == "agent_settled", start, timeout)
         return self.records[start:]
 
-    async def until(self, wanted: Callable[[Message], bool], start: int = 0, timeout: float = 30) -> Message:
+    async def until(self, wanted: Callable[[Message], bool], start: int = 0, timeout: float = 60) -> Message:
         """The first record from ``start`` on that is wanted."""
         position = start
         try:
