@@ -40,6 +40,7 @@ _MODULES = {
     "doctor": "look for what is wrong with this installation",
     "top": "watch the components",
     "bench": "measure this instance",
+    "pi": "make Grok a model of the Pi coding agent",
 }
 
 

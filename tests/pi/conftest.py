@@ -30,8 +30,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-async def start_pi(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[PiProcess]]]:
-    """``await start_pi(gateway, *arguments, home=, **environment)``: a Pi in RPC mode with grok chosen."""
+async def start_pi(
+    tmp_path: Path, make_gateway: Callable[..., Gateway]
+) -> AsyncIterator[Callable[..., Awaitable[PiProcess]]]:
+    """``await start_pi(gateway, *arguments, home=, **environment)``: a Pi in RPC mode with grok chosen.
+
+    It ends before the gateways do.
+    """
     made: list[PiProcess] = []
 
     async def start(gateway: Gateway, *arguments: str, home: Path | None = None, **more: str) -> PiProcess:

@@ -1,0 +1,34 @@
+"""The extension by itself: strict types, its size, what it imports, and its tests on Node."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from tests.pi.pi import EXTENSION, INSTALLED, NODE
+
+HERE = Path(__file__).parent
+TSC = INSTALLED / "node_modules/typescript/bin/tsc"
+
+
+def run(*command: object, cwd: Path) -> None:
+    done = subprocess.run([str(NODE), *map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_types_are_strict() -> None:
+    types = INSTALLED / "node_modules/@types"
+    run(TSC, "--project", EXTENSION, "--typeRoots", types, cwd=EXTENSION)
+
+
+def test_it_is_small_and_needs_nothing() -> None:
+    sources = [file.read_text("utf-8") for file in EXTENSION.glob("*.ts")]
+    lines = [line for source in sources for line in source.splitlines() if line.strip()]
+    assert len(lines) <= 400
+    imported = {name for source in sources for name in re.findall(r'\bfrom "([^"]+)"', source)}
+    assert all(name.startswith(("node:", "./")) for name in imported), imported
+
+
+def test_the_shell_against_a_scripted_gateway() -> None:
+    run("--test", "--test-timeout=60000", "shell.test.ts", cwd=HERE)
