@@ -131,6 +131,7 @@ class Departure:
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + limits.drain
         self._tries, self._hopeless = 0, False
+        self._alone_since = 0.0
         self._loaded = set[str]()
         self._running = set[str]()
         self.step = Step.PREPARING
@@ -219,6 +220,15 @@ class Departure:
             self._loaded |= sessions
         return event
 
+    async def _alone(self, word: Succession) -> Event:
+        """No other worker is ready: one that is just back joins the front in a moment, or all go."""
+        now = self._loop.time()
+        self._alone_since = self._alone_since or now
+        if now >= self._alone_since + self._limits.rejoin:
+            return Event.NOBODY
+        await asyncio.sleep(self._limits.reconnect)
+        return await self._say(word)
+
     async def _say(self, word: Succession) -> Event:
         try:
             async with asyncio.timeout_at(self._deadline + self._limits.drain_all):
@@ -228,8 +238,9 @@ class Departure:
         except ControlError as error:
             answer = Packet("failed", {"reason": str(error)})
         if answer.op == "done":
+            self._alone_since = 0.0
             return Event.DONE
         if answer.op == "nobody":
-            return Event.NOBODY
+            return await self._alone(word)
         log.warning("connection %s: %s: %s", word.conn[:8], word.step, answer.fields.get("reason"))
         return Event.FAILED

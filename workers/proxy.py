@@ -129,7 +129,7 @@ class Proxy:
         if rule.effect in ("new", "load"):
             if not self._may_open(message, request):
                 return
-            self._reattach.client_loads(request.session_id or "")
+            self._seams.client_loads(request.session_id or "")
         if rule.effect == "prompt":
             message = self._with_rules(message, request)
         self.ledger.requests.written(request)
@@ -271,6 +271,8 @@ class Proxy:
             word,
             self._reattach.take_unasked(),
         )
+        for session in self.ledger.sessions:
+            self._seams.we_load(session.session_id)
         for line in lines:
             self.engine_line(line)
         self.link_up()

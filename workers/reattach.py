@@ -48,7 +48,6 @@ class Reattach:
         self._recovery: Recovery | None = None
         self._unasked = set[str]()  # sessions with a hook open that Grok will not ask again
         self._lost_turns = dict[str, str]()
-        self._ours = set[str]()  # sessions whose last load on this bridge the client has not asked for
 
     # -- loss ----------------------------------------------------------------------------------
 
@@ -71,7 +70,6 @@ class Reattach:
             self._unasked.clear()
         ledger.sessions.bridge_lost(now)
         ledger.loss = loss.reason
-        self._ours.clear()
         ledger.arm()
 
     def restore(self, record: ConnectionRecord) -> None:
@@ -93,10 +91,6 @@ class Reattach:
             named = next((r.prompt_id for r in prompts if r.prompt_id), None)
             if lost := session.running or named:
                 self._lost_turns[session.session_id] = lost
-
-    def client_loads(self, session_id: str) -> None:
-        """The client loads a session by itself and wants its replay."""
-        self._ours.discard(session_id)
 
     # -- recovery ------------------------------------------------------------------------------
 
@@ -123,7 +117,7 @@ class Reattach:
     async def _attach(self, session: Session, recovery: Recovery) -> None:
         ledger, session_id = self._ledger, session.session_id
         params = recovery.start(session)
-        self._ours.add(session_id)
+        self._seams.we_load(session_id)
         seam = self._seam(session)
         if session_id in self._unasked:
             # Its tool would run when the hook's time is up.
@@ -178,10 +172,7 @@ class Reattach:
     def takes(self, line: EngineLine) -> bool:
         """Whether a notification is dealt with here: part of a replay, or held back at a seam."""
         if self._recovery is None or not self._recovery.hides(line.session):
-            if self._seams.takes(line):
-                return True
-            # Some engines replay only after they have answered.
-            return line.session in self._ours and line.is_replay
+            return self._seams.takes(line)
         if line.update == "turn_completed":
             self._recovery.turn_ended(TurnEnd.of(line.params))
         if (seam := self._seams.get(line.session)) is not None:

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable
 
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import EngineLine
-from gateway.wire.limits import SIZES
 from workers.engine_lines import EngineLines
 from workers.ledger import Ledger
 from workers.link import CallError, Link
@@ -31,10 +30,12 @@ class Seams:
         self._ledger, self._link, self._lines, self._frames = ledger, link, lines, frames
         self._seams = dict[str, Seam]()
         self._standing = set[str]()
-        self._mending = set[asyncio.Task[None]]()
+        self._ours = set[str]()  # sessions whose last load on this bridge the client has not asked for
+        self._mending = dict[str, asyncio.Task[None]]()
 
     def begin(self, session_id: str, *, stands: bool = False) -> Seam:
         """From now on the session's lines are held.  ``stands``: until `mend`, whatever they are."""
+        self.end(session_id)
         seam = self._seams[session_id] = Seam(session_id, (frame for _, frame in self._frames))
         if stands:
             self._standing.add(session_id)
@@ -47,12 +48,16 @@ class Seams:
         """There is none any more: what it holds is dropped."""
         self._seams.pop(session_id, None)
         self._standing.discard(session_id)
+        task = self._mending.pop(session_id, None)
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
 
     def takes(self, line: EngineLine) -> bool:
         """Whether a notification belongs to a replay or is held back here."""
         seam = self._seams.get(line.session)
         if seam is None:
-            return False
+            # Some engines replay only after they have answered.
+            return line.session in self._ours and line.is_replay
         if line.is_replay:
             seam.replay(line.data)
         else:
@@ -61,53 +66,84 @@ class Seams:
                 self._advance(line.session, seam)
         return True
 
+    def we_load(self, session_id: str) -> None:
+        """A session is loaded without the client's knowledge."""
+        self._ours.add(session_id)
+
+    def client_loads(self, session_id: str) -> None:
+        """The client loads a session by itself and wants its replay."""
+        self._ours.discard(session_id)
+
     async def mend(self, session_ids: Collection[str]) -> None:
-        """Load these again whether there is a hole or not: somebody else's load may have made one."""
-        seams = {s: seam for s in session_ids if (seam := self._seams.get(s)) is not None}
-        for session_id, seam in seams.items():
-            seam.state = "hole"
+        """Load these again whether there is a hole or not: somebody else's load may have made one.
+
+        Returns when they are whole; a fast stream is not waited for.
+        """
+        for session_id in session_ids:
             self._standing.discard(session_id)
-        await asyncio.gather(*(self._mend(*pair) for pair in seams.items()))
+            if (seam := self._seams.get(session_id)) is not None:
+                seam.state = "hole"
+                self._start_mending(session_id, seam)
+        mending = [self._mending[s] for s in session_ids if s in self._mending]
+        if mending:
+            await asyncio.wait(mending, timeout=self._ledger.limits.seam_pause_last)
 
     def clear(self) -> None:
         """The bridge is lost, and what was held with it."""
-        for task in tuple(self._mending):
+        for task in self._mending.values():
             task.cancel()
+        self._mending.clear()
         self._seams.clear()
         self._standing.clear()
+        self._ours.clear()
 
     def _advance(self, session_id: str, seam: Seam) -> None:
-        was_hole = seam.state == "hole"
         frames = seam.advance()
         if seam.state == "settled":
             self.end(session_id)
         self._pass(frames)
-        if seam.state == "hole" and not was_hole:
+        if seam.state == "hole":
+            self._start_mending(session_id, seam)
+
+    def _start_mending(self, session_id: str, seam: Seam) -> None:
+        if session_id not in self._mending:
             task = asyncio.get_running_loop().create_task(self._mend(session_id, seam))
-            self._mending.add(task)
-            task.add_done_callback(self._mending.discard)
+            self._mending[session_id] = task
 
     async def _mend(self, session_id: str, seam: Seam) -> None:
-        """Load the session again: the next replay holds what was missing.  Bounded, then given up."""
-        session = self._ledger.sessions.get(session_id)
+        """Load the session again, until no chunk is lost at the end of a load.
+
+        Each replay shows what was missing, so the text goes on in any case; how soon the stream can be
+        followed again depends on how fast it is.  A load behind its end is never followed by a gap.
+        """
+        limits, pause = self._ledger.limits, self._ledger.limits.seam_pause
         try:
-            async with asyncio.timeout(self._ledger.limits.seam):
-                for _ in range(SIZES.seam_loads):
-                    if session is None or seam.state != "hole":
-                        break
-                    seam.load_started()
-                    params = session.load_params()
-                    await self._link.call(
-                        "session/load",
-                        params,
-                        self._ledger.limits.seam,
-                        lambda result: self._pass(seam.load_finished()),
-                    )
-        except (CallError, TimeoutError) as error:
+            while self._seams.get(session_id) is seam and seam.state == "hole":
+                await self._load(session_id, seam)
+                if seam.state == "hole":
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, limits.seam_pause_last)
+        except CallError as error:
             log.warning("session %s: the gap in its text stays: %s", session_id, error)
+        finally:
+            if self._mending.get(session_id) is asyncio.current_task():
+                del self._mending[session_id]
         if self._seams.get(session_id) is seam and (seam.state != "waiting" or not self._busy(session_id)):
             self.end(session_id)
             self._pass(seam.give_up())
+
+    async def _load(self, session_id: str, seam: Seam) -> None:
+        session = self._ledger.sessions.get(session_id)
+        if session is None:
+            raise CallError("the session is closed")
+
+        def loaded(result: object) -> None:
+            if self._seams.get(session_id) is seam:
+                self._pass(seam.load_finished())
+
+        seam.load_started()
+        self.we_load(session_id)
+        await self._link.call("session/load", session.load_params(), self._ledger.limits.seam, loaded)
 
     def _busy(self, session_id: str) -> bool:
         session = self._ledger.sessions.get(session_id)

@@ -163,12 +163,23 @@ def blocker(
         worker = snapshot.workers.get(component.name)
         if worker is not None and worker.get("state") != "ready":
             return Blocker(f"{component.name} is {worker.get('state')}")
+        if worker is not None and not _joined(snapshot.front, worker):
+            # The next worker to be restarted would find nobody to hand its clients over to.
+            return Blocker(f"{component.name} is not known to the front yet")
     if leader:
         known = (snapshot.front or {}).get("leader", {})
         if known.get("state") != "ready":
             why = known.get("reason") or "no reason given"
             return Blocker(f"the leader is {known.get('state')}: {why}", final=known.get("state") == "broken")
     return None
+
+
+def _joined(front: Fields | None, worker: Fields) -> bool:
+    """Whether the front, if there is one, gives clients to this worker."""
+    seats = (front or {}).get("workers")
+    if seats is None:
+        return True
+    return any(s.get("pid") == worker.get("pid") and s.get("state") == "ready" for s in seats)
 
 
 def render(document: Fields, console: Console) -> None:

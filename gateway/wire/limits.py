@@ -92,6 +92,7 @@ class Limits:
     circuit_window: float = _row(60, "too many starts within this open the circuit")
     circuit_rest: float = _row(60, "an open circuit tries one start after this long")
     drain: float = _row(30, "a planned hand-over; then what is open is denied")
+    rejoin: float = _row(0.7, "no other worker is ready: one that is just back joins within this")
     drain_look: float = _row(0.02, "a draining worker looks whether what is open has been answered")
     drain_all: float = _row(3, "all workers drain at once: nobody to hand over to")
     stop_decision: float = _row(0.5, "the front waits to see whether the workers stop too")
@@ -120,7 +121,9 @@ class Limits:
     install: float = _row(600, "npm fetches 50 MB and unpacks 166 MB")
     top: float = _row(1, "`top` looks again; faster would only flicker")
     model_answer: float = _row(60, "the offline model has streamed its answer long before")
-    seam: float = _row(2, "live updates held back while a second bridge loads the session")
+    seam: float = _row(10, "a load that closes a gap in a text: 20 ms; a busy machine may need seconds")
+    seam_pause: float = _row(0.05, "after a load that lost a chunk; doubles, as each load may lose others")
+    seam_pause_last: float = _row(1, "a text that streams too fast to be followed is shown this often")
 
     @staticmethod
     def reason(name: str) -> str:
@@ -219,7 +222,6 @@ class Sizes:
     held_lines: int = 4096  # engine lines held back at a seam
     hook_tail: int = 64  # newest updates of a session, looked at for a tool call that stays alone
     hand_overs: int = 3  # tries with successors; then the journal must do
-    seam_loads: int = 4  # of one session to close a seam: the second closes it, were it not for a race
     claims: int = 1000  # ids in one packet that tells what a worker owns
     bridge_failures: int = 3  # lost bridges within a minute; then 1011
     bridge_failure_window_s: int = 60
