@@ -13,7 +13,9 @@ TSC = INSTALLED / "node_modules/typescript/bin/tsc"
 
 
 def run(*command: object, cwd: Path) -> None:
-    done = subprocess.run([str(NODE), *map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [str(NODE), *map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=100
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

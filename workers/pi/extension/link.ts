@@ -103,11 +103,16 @@ export class Link {
     const authorization = `Bearer ${secret}`, back = conn && { "Grok-Gateway-Connection": conn, "Grok-Gateway-Received": "0" };
     const socket = new WebSocket(url, { headers: { authorization, ...back } } as any); // Node's own: the standard has no headers
     return new Promise((resolve, reject) => {
-      const fail = () => { clearTimeout(timer); this.#why(authorization).then(reject); };
-      const timer = setTimeout(() => { socket.onclose = null; socket.close(); fail(); }, DIAL);
-      socket.onclose = fail;
+      const fail = () => {
+        clearTimeout(timer);
+        socket.onclose = socket.onerror = null;
+        this.#why(authorization).then(reject);
+      };
+      const timer = setTimeout(() => { fail(); socket.close(); }, DIAL);
+      socket.onclose = socket.onerror = fail; // Node has no close event for a refused handshake
       socket.onopen = () => {
         clearTimeout(timer);
+        socket.onerror = null;
         socket.onclose = (event) => this.#closed(socket, event.code);
         socket.onmessage = (event) => void this.#received(socket, JSON.parse(String(event.data)));
         resolve(socket);
