@@ -1,7 +1,8 @@
 """Fixtures that every room of the tests may use.
 
-Nothing of a test may outlive it: each run marks its environment with ``GROK_GATEWAY_TEST_ID`` and
-each test's folder is unique, so a process that still carries one of them afterwards was leaked.
+Nothing of a test may outlive it: each run marks its environment with ``GROK_GATEWAY_TEST_ID``, so a
+process that still carries the mark afterwards was leaked.  Instances for several tests have `SHARED`
+as their mark.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import secrets
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,6 +28,7 @@ from tests.engines.scripted_model import ScriptedModel
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKER = "GROK_GATEWAY_TEST_ID"
+SHARED = f"shared-{os.getpid()}-{secrets.token_hex(4)}"
 #: Where ``make test`` installs the pinned engine.
 INSTALLED_GROK = ROOT / ".cache/grok/node_modules/@xai-official/grok/bin/grok-native"
 #: Seconds that a process may take to vanish after its test has ended.
@@ -35,7 +39,16 @@ SLOW = ("service", "chaos", "e2e", "pi", "operate")
 
 def pytest_configure(config: pytest.Config) -> None:
     # Inherited from xdist's controller, a tag would blame one worker for the processes of another.
-    os.environ[MARKER] = f"{os.getpid()}-{secrets.token_hex(4)}"
+    os.environ.pop(MARKER, None)
+    mark = f"{os.getpid()}-{secrets.token_hex(4)}"
+    afterwards = subprocess.Popen(
+        [sys.executable, "-m", "tests.engines.afterwards", mark, SHARED],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is not for it
+    )
+    config.add_cleanup(afterwards.communicate)
+    os.environ[MARKER] = mark
     for name in [n for n in os.environ if n.startswith("GROK_GATEWAY_")]:
         if not name.startswith("GROK_GATEWAY_TEST_"):
             del os.environ[name]  # a developer's own instance must not leak into the tests

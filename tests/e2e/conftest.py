@@ -8,7 +8,6 @@ for what is left.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -17,14 +16,12 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import SHARED
 from tests.e2e.gateway import Gateway
 from tests.e2e.pi_client import PiClient, PiSession
 from tests.engines.fake import FakeEngine
 from tests.engines.grok import write_offline_config
 from tests.engines.scripted_model import ScriptedModel
-
-#: Instances that outlive a test carry no test's tag, but name the run that they belong to.
-SHARED = f"shared-{os.getpid()}"
 
 
 @pytest.fixture(scope="session")

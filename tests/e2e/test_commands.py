@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SHARED
 from tests.e2e.conftest import running, session_folder
 from tests.e2e.gateway import Gateway
 
@@ -23,8 +24,7 @@ def first_run(grok_binary: Path) -> Iterator[Gateway]:
     """No login, no model: an empty GROK_HOME, and what `up` makes of it."""
     with session_folder() as folder:
         (folder / "nothing").mkdir()
-        tag = f"first-run-{os.getpid()}"
-        yield from running(Gateway(folder, grok_binary, folder / "nothing", GROK_GATEWAY_TEST_ID=tag))
+        yield from running(Gateway(folder, grok_binary, folder / "nothing", GROK_GATEWAY_TEST_ID=SHARED))
 
 
 async def test_three_turns_at_once_with_real_tools_on_real_files(first_run: Gateway) -> None:

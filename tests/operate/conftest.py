@@ -20,7 +20,7 @@ from gateway.operate.supervisor import Component, launch_environment
 from gateway.paths import Paths
 from gateway.settings import Settings
 from gateway.wire.process import Identity
-from tests.conftest import find_free_port
+from tests.conftest import SHARED, find_free_port
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 WATCHDOG = Path(__file__).with_name("quick_watchdog.py")
@@ -119,7 +119,7 @@ def untouched() -> Iterator[Stage]:
     """One instance for all tests of a module that leave each of its processes as it was."""
     folder = Path(tempfile.mkdtemp(prefix="gg", dir="/tmp"))
     # It outlives a test: without the test's tag nobody takes it for a leak.
-    stage = Stage(folder, GROK_GATEWAY_TEST_ID=f"shared-{os.getpid()}")
+    stage = Stage(folder, GROK_GATEWAY_TEST_ID=SHARED)
     try:
         yield stage.start()
     finally:
