@@ -1,4 +1,4 @@
-"""The extension by itself: strict types, its size, what it imports, and its tests on Node."""
+"""The extension by itself: strict types, what it imports, and its tests on Node."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ def test_types_are_strict() -> None:
     run(TSC, "--project", EXTENSION, "--typeRoots", types, cwd=EXTENSION)
 
 
-def test_it_is_small_and_needs_nothing() -> None:
+def test_it_imports_nothing_but_node() -> None:
     sources = [file.read_text("utf-8") for file in EXTENSION.glob("*.ts")]
-    lines = [line for source in sources for line in source.splitlines() if line.strip()]
-    assert len(lines) <= 400
+    assert sources
     imported = {name for source in sources for name in re.findall(r'\bfrom "([^"]+)"', source)}
     assert all(name.startswith(("node:", "./")) for name in imported), imported
 
