@@ -167,6 +167,42 @@ async def test_compaction_by_hand_goes_through_and_leaves_grok_alone(
     assert compactions == ["manual"]
 
 
+async def test_a_small_window_never_compacts_pi_by_accident(
+    start_pi: Start,
+    make_gateway: Callable[..., Gateway],
+    grok_binary: Path,
+    grok_home: Path,
+    model: ScriptedModel,
+) -> None:
+    config = grok_home / "config.toml"
+    config.write_text(config.read_text().replace("context_window = 200000", "context_window = 32000"))
+    pi = await start_pi(make_gateway(grok_binary, grok_home).up())
+    for number in range(20):
+        assert (
+            text_of(await pi.prompt("go " + model.script([{"text": f"answer {number}"}])))
+            == f"answer {number}"
+        )
+    assert not any(r["type"] == "compaction_start" for r in pi.records)
+    assert len({e["grok"] for e in pi.entries("grok-session")}) == 1
+
+
+async def test_pi_is_woken_for_a_turn_of_groks_own(pi: PiProcess, model: ScriptedModel) -> None:
+    pi.person = lambda request: {"value": next(o for o in request["options"] if "allow_once" in o)}
+    line = "sleep 1; echo finished"
+    call = {
+        "name": "run_terminal_command",
+        "args": {"command": line, "description": "d", "is_background": True},
+    }
+    marker = model.script([{"tools": [call]}, {"text": "started"}, {"text": "it is finished"}])
+    await pi.prompt(f"go {marker}")
+    start = len(pi.records)
+    await pi.until(lambda r: r["type"] == "agent_settled", start)
+    assert last_message(pi.records[start:])["stopReason"] == "stop"
+    assert text_of(pi.records[start:])
+    assert not pi.entries("grok-turn"), "told twice"
+    assert text_of(await pi.prompt("next " + model.script([{"text": "fine"}]))) == "fine"
+
+
 async def test_a_lost_worker_costs_nothing(start_pi: Start, real: Gateway, model: ScriptedModel) -> None:
     pi = await start_pi(real)
     await pi.prompt("a " + model.script([{"text": "one"}]))
