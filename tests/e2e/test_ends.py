@@ -142,12 +142,20 @@ async def test_up_in_the_foreground_ends_at_ctrl_c(
         process.communicate()
 
 
-async def test_a_turn_of_a_vanished_client_does_not_pile_up(fake: Gateway) -> None:
-    """A killed client's bridge goes once the connection has expired; its leader stays."""
-    client, session = await fake.session()
-    await client.start_prompt(session, do({"say": "x", "chunks": 1}, {"sleep": 0.1}))
+async def test_a_vanished_client_leaves_its_turn_but_no_bridge(
+    make_gateway: Callable[..., Gateway], fake_engine: FakeEngine, short_tmp: Path
+) -> None:
+    """The turn goes on while the client may come back; afterwards nothing of it is left but the leader."""
+    gateway = make_gateway(fake_engine.path, scale=0.02).up()  # it is waited for 1.2 s
+    client, session = await gateway.session()
+    marker = short_tmp / "done"
+    await client.start_prompt(session, do({"say": "x"}, {"sleep": 0.3}, {"tool": "t", "marker": str(marker)}))
+    await client.wait_for(lambda m: m.get("method") == "session/update")
+    (bridge,) = gateway.bridges()
     await client.abort()
-    other, theirs = await fake.session()
-    assert (await other.prompt(theirs, "fine"))["stopReason"] == "end_turn"
-    await other.close()
-    assert len(fake.processes("leader")) == 1
+    await gateway.gone(bridge.pid, timeout=ORPHANS)
+    assert marker.exists()
+    async with asyncio.timeout(ORPHANS):
+        while any(client.connection in file.name for file in gateway.paths.journals.iterdir()):
+            await asyncio.sleep(0.05)
+    assert len(gateway.processes("leader")) == 1
