@@ -115,8 +115,8 @@ def running(stage: Stage) -> Stage:
 
 
 @pytest.fixture(scope="module")
-def untouched() -> Iterator[Stage]:
-    """One instance for all tests of a module that leave each of its processes as it was."""
+def unbroken() -> Iterator[Stage]:
+    """One instance for all tests of a module that break nothing."""
     folder = Path(tempfile.mkdtemp(prefix="gg", dir="/tmp"))
     # It outlives a test: without the test's tag nobody takes it for a leak.
     stage = Stage(folder, GROK_GATEWAY_TEST_ID=SHARED)

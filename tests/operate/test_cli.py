@@ -34,6 +34,13 @@ def ours(running: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     return running
 
 
+@pytest.fixture
+def shared(unbroken: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """The same for the instance of several tests."""
+    monkeypatch.setenv("GROK_GATEWAY_HOME", unbroken.environ["GROK_GATEWAY_HOME"])
+    return unbroken
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -149,7 +156,7 @@ def test_secret_is_made_once_and_private(
     assert first.strip() not in captured.out + captured.err
 
 
-def test_status_of_a_healthy_instance(ours: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_of_a_healthy_instance(shared: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--json"]) == DONE
     document = json.loads(capsys.readouterr().out)
     assert set(document) == {"engine", "endpoint", "components", "leader", "clients"}
@@ -165,11 +172,11 @@ def test_status_of_a_degraded_instance(ours: Stage, capsys: pytest.CaptureFixtur
     assert "STOPPED" in capsys.readouterr().out
 
 
-def test_up_when_it_runs_already(ours: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    before = ours.supervisor.identity()
+def test_up_when_it_runs_already(shared: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    before = shared.supervisor.identity()
     assert main(["up"]) == DONE
     assert "Already running" in capsys.readouterr().out
-    assert ours.supervisor.identity() == before
+    assert shared.supervisor.identity() == before
     assert main(["up", "--foreground"]) == FAILED
     assert "runs already" in capsys.readouterr().err
 
@@ -186,13 +193,13 @@ def test_restart_workers_is_rolling(ours: Stage) -> None:
 
 
 @pytest.mark.parametrize("name", ["worker:1", "worker:01", "worker:worker_01"])
-def test_restart_one_worker(ours: Stage, name: str) -> None:
-    before = {n: ours.identity(n) for n in ("worker:worker_00", "worker:worker_01", "gateway")}
+def test_restart_one_worker(shared: Stage, name: str) -> None:
+    before = {n: shared.identity(n) for n in ("worker:worker_00", "worker:worker_01", "gateway")}
     assert main(["restart", name]) == DONE
-    assert {n for n in before if ours.identity(n) != before[n]} == {"worker:worker_01"}
+    assert {n for n in before if shared.identity(n) != before[n]} == {"worker:worker_01"}
 
 
-def test_restart_a_worker_that_is_not_there(ours: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_restart_a_worker_that_is_not_there(shared: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["restart", "worker:7"]) == FAILED
     assert (
         "there is no worker:worker_07; workers are worker:worker_00, worker:worker_01"
@@ -200,12 +207,13 @@ def test_restart_a_worker_that_is_not_there(ours: Stage, capsys: pytest.CaptureF
     )
 
 
-def test_reload_refuses_a_bad_file(ours: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    front = ours.identity("gateway")
-    ours.paths.config_file.write_text("workers = 1\n")
+def test_reload_refuses_a_bad_file(shared: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    front = shared.identity("gateway")
+    shared.paths.config_file.write_text("workers = 1\n")
     assert main(["reload"]) == FAILED
     assert "workers = 1" in capsys.readouterr().err
-    assert ours.identity("gateway") == front
+    assert shared.identity("gateway") == front
+    shared.paths.config_file.unlink()
 
 
 def test_down_stops_the_instance(ours: Stage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,5 +267,5 @@ def test_foreground_is_supervisord_itself(home: Path) -> None:
         assert Identity.of(process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     assert process.returncode == 0

@@ -21,8 +21,8 @@ from gateway.wire.process import Identity
 from tests.operate.conftest import Stage
 
 
-def test_everything_runs_and_says_so(untouched: Stage) -> None:
-    document = untouched.report()
+def test_everything_runs_and_says_so(unbroken: Stage) -> None:
+    document = unbroken.report()
     assert [one["name"] for one in document["components"]] == [
         "gateway",
         "watchdog",
@@ -35,12 +35,12 @@ def test_everything_runs_and_says_so(untouched: Stage) -> None:
     assert healthy(document)
 
 
-def test_socket_and_logs_are_private(untouched: Stage) -> None:
-    assert stat.S_IMODE(untouched.paths.supervisor_socket.stat().st_mode) == 0o600
-    assert stat.S_IMODE(untouched.paths.watchdog_socket.stat().st_mode) == 0o600
-    logs = {file.name for file in untouched.paths.logs.glob("*.log")}
+def test_socket_and_logs_are_private(unbroken: Stage) -> None:
+    assert stat.S_IMODE(unbroken.paths.supervisor_socket.stat().st_mode) == 0o600
+    assert stat.S_IMODE(unbroken.paths.watchdog_socket.stat().st_mode) == 0o600
+    logs = {file.name for file in unbroken.paths.logs.glob("*.log")}
     assert {"gateway.log", "watchdog.log", "worker_00.log", "worker_01.log", "supervisord.log"} <= logs
-    assert all(stat.S_IMODE(file.stat().st_mode) & 0o077 == 0 for file in untouched.paths.logs.glob("*.log"))
+    assert all(stat.S_IMODE(file.stat().st_mode) & 0o077 == 0 for file in unbroken.paths.logs.glob("*.log"))
 
 
 @pytest.mark.parametrize("victim", ["gateway", "worker:worker_01", "watchdog"])
@@ -160,13 +160,13 @@ def test_restart_leader_changes_the_leader_only(running: Stage) -> None:
     assert running.identity("gateway") == front
 
 
-def test_reload_keeps_the_process(untouched: Stage) -> None:
-    front, leader = untouched.identity("gateway"), untouched.leader()
-    restarts = untouched.entry("gateway")["restarts"]
-    untouched.instance.reload()
-    assert untouched.identity("gateway") == front
-    assert untouched.leader() == leader
-    assert untouched.entry("gateway")["restarts"] == restarts
+def test_reload_keeps_the_process(unbroken: Stage) -> None:
+    front, leader = unbroken.identity("gateway"), unbroken.leader()
+    restarts = unbroken.entry("gateway")["restarts"]
+    unbroken.instance.reload()
+    assert unbroken.identity("gateway") == front
+    assert unbroken.leader() == leader
+    assert unbroken.entry("gateway")["restarts"] == restarts
 
 
 def test_down_leaves_nothing(running: Stage) -> None:
@@ -223,8 +223,8 @@ def test_up_right_after_the_death_of_supervisord_waits_for_the_old_ones(running:
     assert healthy(running.report())
 
 
-def test_listening_socket_in_escrow(untouched: Stage) -> None:
-    path = untouched.paths.watchdog_socket
+def test_listening_socket_in_escrow(unbroken: Stage) -> None:
+    path = unbroken.paths.watchdog_socket
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -242,8 +242,8 @@ def test_listening_socket_in_escrow(untouched: Stage) -> None:
         socket.create_connection(("127.0.0.1", port))
 
 
-def test_watchdog_refuses_what_it_does_not_know(untouched: Stage) -> None:
-    answer = ask(untouched.paths.watchdog_socket, Packet("dance"))
+def test_watchdog_refuses_what_it_does_not_know(unbroken: Stage) -> None:
+    answer = ask(unbroken.paths.watchdog_socket, Packet("dance"))
     assert (answer.op, "dance" in answer.fields["reason"]) == ("failed", True)
 
 
@@ -256,12 +256,12 @@ def test_start_counts_belong_to_one_supervisord(running: Stage) -> None:
     assert running.entry("worker:worker_00")["restarts"] == 0
 
 
-def test_identity_of_a_stopped_supervisord(untouched: Stage) -> None:
-    supervisord = untouched.supervisor.identity()
+def test_identity_of_a_stopped_supervisord(unbroken: Stage) -> None:
+    supervisord = unbroken.supervisor.identity()
     assert supervisord
     supervisord.signal(signal.SIGSTOP)
     try:
-        assert untouched.supervisor.identity() == supervisord == Identity.of(supervisord.pid)
+        assert unbroken.supervisor.identity() == supervisord == Identity.of(supervisord.pid)
     finally:
         supervisord.signal(signal.SIGCONT)
 
