@@ -178,6 +178,25 @@ async def test_a_killed_worker_between_turns(pi: PiClient, real: Gateway, model:
     assert "Pi transcript" not in call.text
 
 
+async def test_a_killed_worker_with_a_tool_that_waits_to_be_allowed(
+    pi: PiClient, real: Gateway, model: ScriptedModel
+) -> None:
+    assert pi.session is not None
+    await pi.request("command", {"name": "perms", "args": "ask"})
+    pi.person = lambda ask: None
+    file = Path(pi.session.cwd) / "touched"
+    call = {"name": "run_terminal_command", "args": {"command": f"touch {file}", "description": "d"}}
+    answer = await pi.prompt("go " + model.script([{"tools": [call]}, {"text": "never"}]))
+    await until(lambda: pi.asked)
+    os.kill(worker_of(real), signal.SIGKILL)
+    await pi.closed
+    await pi.come_back()
+    await answer.done()
+    assert answer.stop == "error"
+    assert "did not run" in answer.end["error"]
+    assert not file.exists()
+
+
 async def test_a_new_connection_finds_the_message_at_work(
     pi: PiClient, real: Gateway, model: ScriptedModel
 ) -> None:
@@ -225,16 +244,23 @@ async def test_a_lost_leader_ends_the_turn_and_the_next_one_goes_on(
 
 # -- turns of Grok's own -------------------------------------------------------------------------------
 
-BACKGROUND = {
-    "name": "run_terminal_command",
-    "args": {"command": "sleep 1; echo finished", "description": "d", "is_background": True},
-}
+
+def background(flag: Path) -> dict[str, Any]:
+    """A command that ends when there is a file."""
+    command = f"until [ -e {flag} ]; do sleep 0.1; done; echo finished"
+    return {
+        "name": "run_terminal_command",
+        "args": {"command": command, "description": "d", "is_background": True},
+    }
 
 
-async def test_pi_is_woken_for_a_turn_that_grok_starts(pi_of: Make, model: ScriptedModel) -> None:
+async def test_pi_is_woken_for_a_turn_that_grok_starts(
+    pi_of: Make, model: ScriptedModel, tmp_path: Path
+) -> None:
     pi = await pi_of(person=allow_once)
-    marker = model.script([{"tools": [BACKGROUND]}, {"text": "started"}, {"text": "it is finished"}])
-    await pi.ask(f"go {marker}")
+    flag = tmp_path / "flag"
+    await pi.ask("go " + model.script([{"tools": [background(flag)]}, {"text": "started"}]))
+    flag.touch()
     await until(lambda: any(a.woken and a.ended.is_set() for a in pi.answers.values()))
     (woken,) = [a for a in pi.answers.values() if a.woken]
     assert woken.stop == "stop"
@@ -246,10 +272,13 @@ async def test_pi_is_woken_for_a_turn_that_grok_starts(pi_of: Make, model: Scrip
     assert after.text == "fine"
 
 
-async def test_without_a_wake_such_a_turn_is_an_entry(pi_of: Make, model: ScriptedModel) -> None:
+async def test_without_a_wake_such_a_turn_is_an_entry(
+    pi_of: Make, model: ScriptedModel, tmp_path: Path
+) -> None:
     pi = await pi_of(person=allow_once, wakes="busy")
-    marker = model.script([{"tools": [BACKGROUND]}, {"text": "started"}, {"text": "it is finished"}])
-    await pi.ask(f"go {marker}")
+    flag = tmp_path / "flag"
+    await pi.ask("go " + model.script([{"tools": [background(flag)]}, {"text": "started"}]))
+    flag.touch()
     assert pi.session is not None
     session = pi.session
     await until(lambda: session.entries("grok-turn"))

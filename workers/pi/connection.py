@@ -13,6 +13,7 @@ from typing import Any
 from gateway.wire.jsonrpc import parse_engine
 from gateway.wire.records import ConnectionRecord, Record
 from workers.connection import Connection
+from workers.pi.lines import is_kept
 from workers.pi.provider import Provider
 from workers.websocket import WebSocket
 
@@ -65,7 +66,7 @@ class PiConnection(Connection):
         if self._gone:
             return
         line = parse_engine(frame)
-        if self.provider.keeps(line):
+        if is_kept(line):
             self._frames.append(frame)
         self.provider.frame(line)
 

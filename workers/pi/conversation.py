@@ -19,6 +19,7 @@ from gateway.wire.records import PiTurnClosed, PiTurnOpened
 from workers.pi.binding import prompt_id
 from workers.pi.blocks import Event
 from workers.pi.grok_session import PASSING, GrokSession, SessionOwner
+from workers.pi.lines import turn_key
 from workers.pi.protocol import Fields, UserError
 from workers.pi.running import Running
 from workers.pi.tool_activity import Call
@@ -27,7 +28,7 @@ from workers.pi.turn import End, Turn
 from workers.pi.usage import Totals
 from workers.pi.wording import NOT_WRITTEN
 
-__all__ = ["Conversation", "Owner", "turn_key"]
+__all__ = ["Conversation", "Owner"]
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +56,6 @@ class Owner(SessionOwner, Protocol):
 
     def image(self, name: str, data: bytes) -> str:
         """Keep an image as a file; its path."""
-
-
-def turn_key(turn: str) -> str:
-    """Id of the engine request that carries a turn's prompt."""
-    return f"turn:{turn}"
 
 
 class Conversation:

@@ -91,6 +91,8 @@ class GrokSession:
         try:
             if self.binding is not None and not since and position_of(branch, self.binding.delivered) is None:
                 await self.leave()  # Pi's branch has left what Grok knows
+            if self.binding is not None and self.attached and not self.binding.made:
+                self._made(self.binding)  # the turn that made it was aborted before it knew
             if self.binding is not None and not self.attached:
                 replayed = await self._load(rules)
             if self.binding is None:
@@ -134,19 +136,21 @@ class GrokSession:
     # -- calls ---------------------------------------------------------------------------------
 
     async def _new(self, rules: str, model: str) -> None:
-        binding = Binding.new(self.session, self.cwd)
+        binding = self.binding = Binding.new(self.session, self.cwd)
         self._owner.record(binding.record())  # a worker that takes over makes the same one
         meta = {**session_meta(self._owner.settings, rules), "sessionId": binding.grok, "modelId": model}
-        params = {"cwd": self.cwd, "mcpServers": [], "_meta": meta}
-        self.binding = binding
+        self.fresh, self.model, self._effort = True, model, ""
         try:
-            result = await self._owner.engine.call("session/new", params)
-        except BaseException:
+            params = {"cwd": self.cwd, "mcpServers": [], "_meta": meta}
+            await self._owner.engine.call("session/new", params)
+        except CallFailed:
             self.binding = None
             raise
-        binding.grok, binding.made = str(result.get("sessionId") or binding.grok), True
+        self._made(binding)
+
+    def _made(self, binding: Binding) -> None:
+        binding.made = True
         self._owner.record(binding.record())
-        self.fresh, self.model, self._effort = True, model, ""
 
     async def _load(self, rules: str) -> tuple[dict[str, Turn], str]:
         """Load the bound session; without a binding afterwards, a new one is needed."""

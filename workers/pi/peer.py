@@ -29,7 +29,7 @@ class Peer:
         self._send = send
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
-        self._requests = dict[str, asyncio.Future[Incoming | None]]()
+        self._requests = dict[str, asyncio.Future[Mapping[str, Any] | None]]()
         self._dialogs = Dialogs()
         self._answers = dict[Dialog, asyncio.Future[Mapping[str, Any]]]()
         self._asked = dict[str, Dialog]()  # by request id
@@ -77,26 +77,27 @@ class Peer:
         if self.here:
             self._send(protocol.notification_bytes(method, params))
 
-    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The answer's result; None when the socket is lost first or the answer is an error."""
-        if not self.here:
-            return None
-        key = f"w{next(self._numbers)}"
-        future = self._requests[key] = self._loop.create_future()
-        self._send(protocol.request(key, method, params))
-        try:
-            answer = await future
-        finally:
-            self._requests.pop(key, None)
-        return answer.result if answer is not None and isinstance(answer.result, dict) else None
+    def request(self, method: str, params: Mapping[str, Any]) -> asyncio.Future[Mapping[str, Any] | None]:
+        """The answer's result; None when the socket is lost first or the answer is an error.
+
+        Sent at once: what is said afterwards comes after it.
+        """
+        future: asyncio.Future[Mapping[str, Any] | None] = self._loop.create_future()
+        if self.here:
+            key = f"w{next(self._numbers)}"
+            self._requests[key] = future
+            self._send(protocol.request(key, method, params))
+        else:
+            future.set_result(None)
+        return future
 
     def answered(self, answer: Incoming) -> None:
         """A response of the extension."""
         key = str(answer.id)
         if (dialog := self._asked.pop(key, None)) is not None:
             self._settle(dialog, answer.result if isinstance(answer.result, dict) else UNAVAILABLE)
-        elif (future := self._requests.get(key)) is not None and not future.done():
-            future.set_result(answer)
+        elif (future := self._requests.pop(key, None)) is not None and not future.done():
+            future.set_result(answer.result if isinstance(answer.result, dict) else None)
 
     # -- dialogs -------------------------------------------------------------------------------
 

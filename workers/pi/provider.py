@@ -7,17 +7,15 @@ worker; what must not is in the journal (`restore`) or with the extension, which
 from __future__ import annotations
 
 import asyncio
-import collections
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from gateway.paths import Paths
 from gateway.wire import acp
-from gateway.wire.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, EngineLine, dump, parse_engine
+from gateway.wire.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, EngineLine, dump
 from gateway.wire.limits import SIZES
 from gateway.wire.records import ConnectionRecord, Introduced, PiUnbound, Record
 from workers.leader import LeaderWatch
@@ -25,16 +23,19 @@ from workers.pi import commands, protocol
 from workers.pi.answering import Answering
 from workers.pi.autonomy import Autonomy
 from workers.pi.binding import Binding
+from workers.pi.calls import Calls
 from workers.pi.conversation import Conversation
 from workers.pi.engine import CallFailed, Engine
 from workers.pi.grok_session import NeedAll
+from workers.pi.images import keep_image
+from workers.pi.lines import makes_turn
 from workers.pi.models import Models
+from workers.pi.outbox import Outbox
 from workers.pi.peer import Peer
 from workers.pi.protocol import Fields, Incoming, ProtocolError, UserError
 from workers.pi.running import Running
 from workers.pi.settings import PiSettingError, PiSettings
-from workers.pi.side import Side, remove
-from workers.pi.turn import End, Turn
+from workers.pi.turn import Turn
 from workers.pi.wording import disarmed
 
 __all__ = ["Host", "Provider"]
@@ -84,13 +85,12 @@ class Provider:
         self.current = ""  #: the session of Pi on screen
         self.conversations = dict[str, Conversation]()
         self._problem = ""  # why the settings cannot be used
-        self._sides = dict[str, Side]()  # by Grok session
-        self._turns = dict[str, asyncio.Task[Any]]()  # calls of Pi that wait for the engine, by turn
         self._tasks = set[asyncio.Task[Any]]()
         self._then = list[Callable[[], None]]()  # what the answer about to be sent is followed by
-        self._entries = collections.OrderedDict[str, dict[str, Any]]()  # not taken by the extension yet
         self._answering = Answering(self, self.peer)
         self._autonomy = Autonomy(self.peer)
+        self._outbox = Outbox(self.peer)
+        self._calls = Calls(self, paths.run)
 
     # -- from the extension --------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class Provider:
             fields = message.fields
             match message.method:
                 case "turn/abort":
-                    self._abort(fields.text("turn"))
+                    self._calls.abort(fields.text("turn"))
                 case "session/close":
                     self.start(self._leave(fields.text("session")))
                 case "ui/shown":
@@ -165,9 +165,7 @@ class Provider:
         self.models = Models.load(self._paths.models_file)
         ui, mode = fields.flag("ui"), fields.text_or("mode")
         self._then.append(lambda: self.peer.arrived(ui=ui, mode=mode))
-        for running in self._all_running():
-            if not running.heard:
-                self._loop.call_later(self.settings.limits.ack, self._not_resumed, running)
+        self.start(self._abandon())
         info = self._leader.info
         return {
             "v": protocol.VERSION,
@@ -184,9 +182,14 @@ class Provider:
             **({"notice": self._problem} if self._problem else {}),
         }
 
+    async def _abandon(self) -> None:
+        await asyncio.sleep(self.settings.limits.ack)
+        if self.peer.here:
+            self._calls.abandon()
+
     async def _session(self, fields: Fields) -> Mapping[str, Any]:
         session, cwd = fields.text("session"), fields.text("cwd")
-        conversation = self._conversation(session, cwd)
+        conversation = self.conversation(session, cwd)
         conversation.active = fields.names("active") or frozenset()
         conversation.on_screen = True
         self.current = session
@@ -195,7 +198,7 @@ class Provider:
             await conversation.grok.leave()
         elif conversation.grok.binding is None and fields.given("binding"):
             conversation.grok.binding = Binding.of_entry(fields.mapping("binding"), session, cwd)
-        self._then += (self._send_entries, self.show_status)
+        self._then += (lambda: self._outbox.show(session), self.show_status)
         binding = conversation.grok.binding
         if binding is None:
             return {"state": "new", "perms": self.settings.mode}
@@ -207,68 +210,10 @@ class Provider:
     async def _turn(self, fields: Fields) -> Mapping[str, Any]:
         if self._problem:
             raise UserError(self._problem)
-        turn = fields.text("turn")
-        task = self._turns.get(turn)
-        if task is None:
-            work = self._side(fields) if fields.text_or("kind") == "side" else self._take(fields)
-            task = self._turns[turn] = self.start(work)
-            task.add_done_callback(lambda done: self._turns.pop(turn, None))
-        try:
-            await asyncio.shield(task)
-        except NeedAll:
-            return {"need": "all"}
-        except asyncio.CancelledError:
-            if not task.cancelled():
-                raise
-            raise UserError("The turn was aborted before Grok had it.") from None
-        return {"accepted": True}
-
-    async def _take(self, fields: Fields) -> None:
-        session = fields.text("session")
-        conversation = self._conversation(session, fields.text("cwd"))
-        if (active := fields.names("active")) is not None:
-            conversation.active = active
-        elif session != self.current and self.current in self.conversations:
-            conversation.active = self.conversations[self.current].active
-        await conversation.take(fields)
-        self.show_status()
-
-    async def _side(self, fields: Fields) -> None:
-        side = await Side.open(self, fields, self._paths.run)
-        self._sides[side.grok] = side
-        self.start(self._run_side(side, fields))
-
-    async def _run_side(self, side: Side, fields: Fields) -> None:
-        try:
-            await side.run(fields)
-        finally:
-            await side.close()
-            del self._sides[side.grok]
-
-    def _abort(self, turn: str) -> None:
-        if task := self._turns.get(turn):
-            task.cancel()
-        if (found := self._running(turn)) is not None:
-            owner, running = found
-            owner.abort(running)
+        return await self._calls.take(fields)
 
     async def _resume(self, fields: Fields) -> Mapping[str, Any]:
-        found = self._running(fields.text("turn"))
-        if found is None:
-            return {"ok": False, "again": True, "reason": "the gateway does not have this turn"}
-        running = found[1]
-        if not running.whole:
-            reason = "The gateway has lost the beginning of this turn; its answer is in Grok's session."
-            running.stop(End("error", error=reason))
-            return {"ok": False, "again": False, "reason": reason}
-        blocks, seq = fields.objects("blocks"), fields.number("seq")
-        self._then.append(lambda: running.resume(seq, blocks))
-        return {"ok": True}
-
-    def _not_resumed(self, running: Running) -> None:
-        """The extension is back and does not want this turn any more: its abort went with the socket."""
-        if self.peer.here and not running.heard:
-            self._abort(running.id)
+        return await self._calls.resume(fields)
 
     async def _command(self, fields: Fields) -> Mapping[str, Any]:
         return await commands.run(self, fields.text_or("name"), fields.text_or("args"))
@@ -289,25 +234,11 @@ class Provider:
         """A message of the engine, or of the gateway in its place."""
         self.engine.frame(line)
 
-    @staticmethod
-    def keeps(line: EngineLine) -> bool:
-        """Whether a frame is needed to make a turn again, or to ask nothing twice, in another worker."""
-        if line.kind == "response":
-            return line.id_raw.startswith(b'"turn:')
-        if line.kind == "request":
-            return True
-        return (
-            line.kind == "notification"
-            and line.update in _KEPT
-            and not _is_noise(line)
-            and not line.is_replay
-        )
-
     def _told(self, line: EngineLine) -> None:
         if line.update:
-            if (side := self._sides.get(line.session)) is not None:
+            if (side := self._calls.side(line.session)) is not None:
                 side.update(line)
-            elif line.update in _KEPT and not _is_noise(line):
+            elif makes_turn(line):
                 conversation = self.conversation_of(line.session)
                 if conversation is not None:
                     conversation.update(line)
@@ -330,7 +261,7 @@ class Provider:
         self._answering.asked(shown, method, params)
 
     def _answered(self, key: str, body: Mapping[str, Any]) -> None:
-        if (found := self._running(key.removeprefix("turn:"))) is not None:
+        if (found := self._calls.find(key.removeprefix("turn:"))) is not None:
             owner, running = found
             if isinstance(owner, Conversation):
                 owner.answered(running, body)
@@ -372,15 +303,7 @@ class Provider:
         self.peer.notify("ui/set", {"kind": "notify", "args": {"message": text, "level": level}})
 
     def image(self, name: str, data: bytes) -> str:
-        folder = Path(tempfile.gettempdir()) / f"grok-gateway-images-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid != os.getuid():
-            raise UserError(f"{folder} belongs to somebody else; images cannot be given to Grok.")
-        file = folder / name
-        if not file.exists():
-            file.touch(0o600)
-            file.write_bytes(data)
-        return str(file)
+        return keep_image(name, data)
 
     def grok_home(self) -> Path | None:
         info = self._leader.info
@@ -399,57 +322,36 @@ class Provider:
         text = commands.status_line(self)
         self.peer.notify("ui/set", {"kind": "status", "args": {"key": "grok", "text": text}})
 
-    # -- entries -------------------------------------------------------------------------------
-
     def entry(self, session: str, id_: str, kind: str, data: Mapping[str, Any]) -> None:
-        params = {"session": session, "id": id_, "type": kind, "data": dict(data)}
-        self._entries[f"{kind}:{id_}"] = params
-        while len(self._entries) > SIZES.pi_entries:
-            self._entries.popitem(last=False)
-        self.start(self._send_entry(f"{kind}:{id_}"))
+        self._outbox.put(session, id_, kind, data)
 
-    def _send_entries(self) -> None:
-        """The session on screen may be another one now."""
-        for key in tuple(self._entries):
-            self.start(self._send_entry(key))
+    def capabilities_of(self, session: str, active: frozenset[str] | None) -> None:
+        shown = self.conversations.get(self.current)
+        if active is None and session != self.current and shown is not None:
+            active = shown.active  # a session of another extension's: the same person allows the same
+        if active is not None:
+            self.conversations[session].active = active
 
-    async def _send_entry(self, key: str) -> None:
-        params = self._entries.get(key)
-        if params is None or params["session"] != self.current:
-            return
-        answer = await self.peer.request("entry", params)
-        if answer is not None and answer.get("ok"):
-            self._entries.pop(key, None)
+    def then(self, callback: Callable[[], None]) -> None:
+        self._then.append(callback)
 
     # -- the connection ------------------------------------------------------------------------
 
     def left(self) -> None:
         """The extension's socket is lost."""
         self.peer.left()
-        for running in self._all_running():
-            running.heard = False
+        self._calls.unheard()
 
     def restore(self, record: ConnectionRecord) -> None:
         """Go on where a dead worker was: its turns are made again from the frames that it kept."""
         for bound in record.pi_sessions.values():
-            conversation = self._conversation(bound.session, bound.cwd)
+            conversation = self.conversation(bound.session, bound.cwd)
             conversation.grok.binding = Binding.of_record(bound)
             conversation.on_screen = True
-        frames = list(self._host.kept_frames())
-        first = frames[0][0] if frames else self._host.newest_frame() + 1
-        for opened in record.pi_turns.values():
-            restored = self.conversations.get(opened.session)
-            if restored is not None:
-                running = restored.restore(opened, whole=first <= opened.frame + 1)
-                running.window = self.models.window(opened.model)
-                for number, data in frames:
-                    if number > opened.frame:
-                        restored.repeat(running, parse_engine(data))
-        bound_sessions = {bound.grok for bound in record.pi_sessions.values()}
+        self._calls.restore(record, list(self._host.kept_frames()), self._host.newest_frame())
         for grok, kept in record.sessions.items():
-            if grok not in bound_sessions:  # a side call's; Pi makes the call again
-                folder = Path(str(kept.params.get("cwd")))
-                self.start(remove(self.engine, grok, folder, self.grok_home()))
+            if self.conversation_of(grok) is None:
+                self.start(self._calls.drop(grok, str(kept.params.get("cwd"))))
 
     def close(self) -> None:
         """The connection ends, or another worker has it: nothing is said any more."""
@@ -458,24 +360,11 @@ class Provider:
         for task in tuple(self._tasks):
             task.cancel()
 
-    def _conversation(self, session: str, cwd: str) -> Conversation:
+    def conversation(self, session: str, cwd: str) -> Conversation:
         conversation = self.conversations.get(session)
         if conversation is None:
             conversation = self.conversations[session] = Conversation(self, session, cwd)
         return conversation
-
-    def _running(self, turn: str) -> tuple[Conversation | Side, Running] | None:
-        for conversation in self.conversations.values():
-            if (running := conversation.turns.get(turn)) is not None:
-                return conversation, running
-        for side in self._sides.values():
-            if side.running is not None and side.running.id == turn:
-                return side, side.running
-        return None
-
-    def _all_running(self) -> list[Running]:
-        sides = [side.running for side in self._sides.values() if side.running is not None]
-        return [r for c in self.conversations.values() for r in c.turns.values()] + sides
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Do something of its own; errors that nobody awaits are logged."""
@@ -500,31 +389,6 @@ _REQUESTS: Mapping[str, _Handler] = {
     "turn/resume": Provider._resume,
     "command": Provider._command,
 }
-
-#: Updates that make a turn.
-_KEPT = frozenset(
-    {
-        "agent_message_chunk",
-        "agent_thought_chunk",
-        "auto_compact_completed",
-        "response_completed",
-        "retry_state",
-        "subagent_finished",
-        "subagent_spawned",
-        "tool_call",
-        "tool_call_update",
-        "turn_completed",
-    }
-)
-
-
-def _is_noise(line: EngineLine) -> bool:
-    """All output so far of a running command, ten times a second."""
-    return (
-        line.update == "tool_call_update"
-        and b'"status":"in_progress"' in line.data
-        and b'"rawInput"' not in line.data
-    )
 
 
 def _error(message: Incoming, error: ProtocolError) -> bytes:

@@ -26,14 +26,18 @@ from workers.pi.transcript import entries_of, side_text, system_text
 from workers.pi.turn import Turn
 from workers.pi.wording import disarmed
 
-__all__ = ["Side", "history_folder"]
+__all__ = ["Side", "SideDesk", "history_folder"]
 
 log = logging.getLogger(__name__)
+
+_PREFIX = "pi-side-"
 
 _PLAIN = "Answer with text only. You have no tools."
 
 
-class _Desk(Protocol):
+class SideDesk(Protocol):
+    """What a side call needs of the provider."""
+
     engine: Engine
     models: Models
 
@@ -45,18 +49,18 @@ class _Desk(Protocol):
 
 
 class Side:
-    """One such call, made by `open`; ``grok`` is its session."""
+    """One such call, made by `open`; ``grok`` is its session, ``folder`` that session's, below ``root``."""
 
-    def __init__(self, desk: _Desk, grok: str, folder: Path) -> None:
-        self._desk, self.grok, self._folder = desk, grok, folder
+    def __init__(self, desk: SideDesk, grok: str, folder: Path, root: Path) -> None:
+        self._desk, self.grok, self._folder, self._root = desk, grok, folder, root
         self.running: Running | None = None
 
     @classmethod
-    async def open(cls, desk: _Desk, fields: Fields, run_folder: Path) -> Side:
+    async def open(cls, desk: SideDesk, fields: Fields, root: Path) -> Side:
         """Make the session.  Raises UserError."""
         model = fields.text("model")
         desk.models.check(model)
-        folder = Path(tempfile.mkdtemp(prefix="side-", dir=run_folder))
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
         meta = {
             "systemPromptOverride": system_text(fields.objects("system")) or _PLAIN,
             "x.ai/hooks": DENY_HOOKS,
@@ -72,7 +76,7 @@ class Side:
         except asyncio.CancelledError:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        return cls(desk, str(result.get("sessionId")), folder)
+        return cls(desk, str(result.get("sessionId")), folder, root)
 
     async def run(self, fields: Fields) -> None:
         """Ask and tell the answer; returns at its end."""
@@ -108,19 +112,28 @@ class Side:
             self._desk.engine.notify("session/cancel", {"sessionId": self.grok})
 
     async def close(self) -> None:
-        """Remove the session and every trace of it."""
-        await remove(self._desk.engine, self.grok, self._folder, self._desk.grok_home())
-
-
-async def remove(engine: Engine, grok: str, folder: Path, home: Path | None) -> None:
-    """Close and delete a throwaway session, its folder and the history that Grok keeps for that folder."""
-    params: Mapping[str, Any] = {"sessionId": grok}
-    for method, more in (("session/close", {}), ("_x.ai/session/delete", {"cwd": str(folder)})):
+        """Close the session; delete it and what it has left, if it is a throwaway one."""
+        params: Mapping[str, Any] = {"sessionId": self.grok}
         with contextlib.suppress(CallFailed):  # gone already
-            await engine.call(method, {**params, **more})
-    shutil.rmtree(folder, ignore_errors=True)
-    if home is not None:
-        shutil.rmtree(history_folder(home, folder), ignore_errors=True)
+            await self._desk.engine.call("session/close", params)
+        if self._is_throwaway:
+            with contextlib.suppress(CallFailed):
+                await self._desk.engine.call("_x.ai/session/delete", {**params, "cwd": str(self._folder)})
+            self.discard()
+
+    @property
+    def _is_throwaway(self) -> bool:
+        """Whether the folder is one of ours, and not somebody's project."""
+        return self._folder.parent == self._root and self._folder.name.startswith(_PREFIX)
+
+    def discard(self) -> None:
+        """Remove its folder and the history that Grok keeps for that folder."""
+        if not self._is_throwaway:
+            return
+        shutil.rmtree(self._folder, ignore_errors=True)
+        home = self._desk.grok_home()
+        if home is not None:
+            shutil.rmtree(history_folder(home, self._folder), ignore_errors=True)
 
 
 def history_folder(home: Path, folder: Path) -> Path:

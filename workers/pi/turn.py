@@ -39,6 +39,7 @@ class Turn:
     end: End | None = None
     aborted: bool = False  #: Pi has aborted it
     reported: str = ""  #: the stop reason that a notification told
+    category: str = ""  #: of a cancelled turn, in the engine's words
     subagents: dict[str, str] = dataclasses.field(default_factory=dict)  #: label by session id
 
     def update(
@@ -64,6 +65,7 @@ class Turn:
             case "turn_completed":
                 self.usage.turn_ended(update)
                 self.reported = str(update.get("stop_reason"))
+                self.category = str(meta.get("cancellationCategory") or "")
             case "subagent_spawned":
                 return self._spawned(update)
             case "subagent_finished":
@@ -75,13 +77,15 @@ class Turn:
     def answered(self, result: Mapping[str, Any]) -> list[Event]:
         """The prompt's answer."""
         meta = result.get("_meta")
-        self.usage.answered(meta if isinstance(meta, dict) else {})
-        return self._finish(ending(str(result.get("stopReason")), self.aborted))
+        meta = meta if isinstance(meta, dict) else {}
+        self.usage.answered(meta)
+        category = str(meta.get("cancellationCategory") or self.category)
+        return self._finish(ending(str(result.get("stopReason")), self.aborted, category))
 
     def completed(self) -> list[Event]:
         """It ended as it was reported, and no answer will come."""
         if self.reported in _STOP_REASONS:
-            return self._finish(ending(self.reported, self.aborted))
+            return self._finish(ending(self.reported, self.aborted, self.category))
         return self._finish(End("error", self.reported, "Grok has told only that the turn ended."))
 
     def failed(self, error: Mapping[str, Any]) -> list[Event]:
@@ -129,14 +133,22 @@ class Turn:
 _STOP_REASONS = ("cancelled", "end_turn", "max_tokens", "max_turn_requests", "refusal")
 
 
-def ending(stop_reason: str, aborted: bool) -> End:
+_NOT_BY_PI = (
+    "The gateway has ended this turn: the way to Grok was lost while a tool waited to be allowed, so it did "
+    "not run. Send a message to go on."
+)
+
+
+def ending(stop_reason: str, aborted: bool, category: str = "") -> End:
     """The end of a turn from the engine's stop reason.
 
     Grok also says "cancelled" when a person has rejected a permission; only what Pi has aborted is
-    aborted.
+    aborted.  A turn that was cancelled from outside (``category``), but not by Pi, is an error.
     """
     if aborted:
         return End("aborted", stop_reason)
+    if stop_reason == "cancelled" and category == "MidTurnAbort":
+        return End("error", stop_reason, _NOT_BY_PI)
     return End("length" if stop_reason == "max_tokens" else "stop", stop_reason)
 
 
