@@ -131,7 +131,6 @@ class Departure:
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + limits.drain
         self._tries, self._hopeless = 0, False
-        self._alone_since = 0.0
         self._loaded = set[str]()
         self._running = set[str]()
         self.step = Step.PREPARING
@@ -220,27 +219,27 @@ class Departure:
             self._loaded |= sessions
         return event
 
-    async def _alone(self, word: Succession) -> Event:
-        """No other worker is ready: one that is just back joins the front in a moment, or all go."""
-        now = self._loop.time()
-        self._alone_since = self._alone_since or now
-        if now >= self._alone_since + self._limits.rejoin:
-            return Event.NOBODY
-        await asyncio.sleep(self._limits.reconnect)
-        return await self._say(word)
-
     async def _say(self, word: Succession) -> Event:
+        since = self._loop.time()
+        while True:
+            answer = await self._answer(word)
+            if answer.op == "done":
+                return Event.DONE
+            if answer.op == "nobody" and self._loop.time() >= since + self._limits.rejoin:
+                return Event.NOBODY
+            over = self._loop.time() >= min(self._deadline, since + self._limits.restarted)
+            if answer.op not in ("nobody", "later") or over:
+                if over:
+                    self._tries = SIZES.hand_overs  # enough of waiting
+                log.warning("connection %s: %s: %s", word.conn[:8], word.step, answer.fields.get("reason"))
+                return Event.FAILED
+            await asyncio.sleep(self._limits.reconnect)  # a worker that is back joins the front in a moment
+
+    async def _answer(self, word: Succession) -> Packet:
         try:
             async with asyncio.timeout_at(self._deadline + self._limits.drain_all):
-                answer = await self._tell(word)
+                return await self._tell(word)
         except TimeoutError:
-            answer = Packet("failed", {"reason": "it takes too long"})
+            return Packet("failed", {"reason": "it takes too long"})
         except ControlError as error:
-            answer = Packet("failed", {"reason": str(error)})
-        if answer.op == "done":
-            self._alone_since = 0.0
-            return Event.DONE
-        if answer.op == "nobody":
-            return await self._alone(word)
-        log.warning("connection %s: %s: %s", word.conn[:8], word.step, answer.fields.get("reason"))
-        return Event.FAILED
+            return Packet("failed", {"reason": str(error)})

@@ -29,11 +29,17 @@ class _Pair:
 class HandOvers:
     """The connections that are being handed over.
 
-    ``choose()``: the worker that should have one more connection, None if none is ready.
+    ``choose()``: the worker that should have one more connection, None if none is ready; ``stopping()``:
+    none will be.
     """
 
-    def __init__(self, choose: Callable[[], str | None], channels: Mapping[str, Channel]) -> None:
-        self._choose, self._channels = choose, channels
+    def __init__(
+        self,
+        choose: Callable[[], str | None],
+        stopping: Callable[[], bool],
+        channels: Mapping[str, Channel],
+    ) -> None:
+        self._choose, self._stopping, self._channels = choose, stopping, channels
         self._pairs = dict[str, _Pair]()
 
     async def pass_on(self, giver: str, channel: Channel, packet: Packet) -> None:
@@ -43,7 +49,7 @@ class HandOvers:
         if pair is None or pair.giver != giver:
             successor = self._choose()
             if successor is None:
-                channel.answer(packet, "nobody")
+                channel.answer(packet, "nobody" if self._stopping() else "later")
                 return
             pair = self._pairs[word.conn] = _Pair(giver, successor)
         answer = await self._ask(pair, word)

@@ -40,6 +40,7 @@ class Seat:
     state: WorkerState | Literal["gone"] = "gone"
     sockets: int = 0  #: as the worker said last
     capacity: int = 0
+    drained: bool = False  #: it is gone because it was told to
     offered: collections.deque[float] = dataclasses.field(default_factory=collections.deque)
     #: when each socket offered since then stops counting
 
@@ -86,6 +87,11 @@ class Roster:
         """Whether every worker is gone or about to go: then the service stops as a whole."""
         return all(seat.state in ("draining", "gone") for seat in self._seats.values())
 
+    @property
+    def stopping(self) -> bool:
+        """Whether every worker was told to go, rather than lost one of them and starts it again."""
+        return all(seat.state == "draining" or seat.drained for seat in self._seats.values())
+
     # -- what the workers say --
 
     def joining(self, name: str) -> None:
@@ -99,7 +105,7 @@ class Roster:
         self._seats[name] = Seat(name, hello.pid, hello.state, hello.sockets, hello.capacity)
 
     def left(self, name: str) -> None:
-        self._seats[name] = Seat(name)
+        self._seats[name] = Seat(name, drained=self._seats[name].state == "draining")
 
     def load(self, name: str, state: WorkerState, sockets: int) -> None:
         seat = self._seats[name]
@@ -195,7 +201,7 @@ class Workers:
         self._bereft = bereft
         self._processes = dict[str, Identity]()
         self._channels = dict[str, Channel]()
-        self._hand_overs = handovers.HandOvers(self._successor, self._channels)
+        self._hand_overs = handovers.HandOvers(self._successor, lambda: roster.stopping, self._channels)
         self._requests = set[asyncio.Task[None]]()
         self._unsettled = {seat.name for seat in roster.seats}
         self._settled = asyncio.Event()

@@ -17,8 +17,8 @@ rescue     W→F R       ``{conn, sessions: [{sessionId}], reason}``: end their 
                        is left: then (and only then) the sessions may be attached again
 handover   W→F R       the fields of `Succession`: a draining worker to the one that succeeds it.  The front
                        chooses the successor of a connection at its first word, passes every word on
-                       and the answer back: ``done {}`` or ``failed {reason}``; ``nobody {}`` is its own:
-                       no other worker is ready
+                       and the answer back: ``done {}`` or ``failed {reason}``.  Its own are ``later {}``,
+                       no other worker is ready now, and ``nobody {}``, all of them are told to go
 handover   F→W R       the same
 ========== =========== ==========================================================================
 

@@ -93,6 +93,7 @@ class Limits:
     circuit_rest: float = _row(60, "an open circuit tries one start after this long")
     drain: float = _row(30, "a planned hand-over; then what is open is denied")
     rejoin: float = _row(0.7, "no other worker is ready: one that is just back joins within this")
+    restarted: float = _row(5, "a lost worker is back within 2.2 s; a hand-over waits for it so long")
     drain_look: float = _row(0.02, "a draining worker looks whether what is open has been answered")
     drain_all: float = _row(3, "all workers drain at once: nobody to hand over to")
     stop_decision: float = _row(0.5, "the front waits to see whether the workers stop too")

@@ -80,17 +80,24 @@ def test_a_resumed_connection_goes_to_its_owner_and_nobody_else() -> None:
     assert book.candidates("c1") == ["worker_01"], "also when it is full"
 
 
-@pytest.mark.parametrize("end", ["left", "draining", "joining"])
+@pytest.mark.parametrize("end", ["left", "joining"])
 def test_without_its_owner_the_journal_decides(end: str) -> None:
     book = roster(hello("worker_00"), hello("worker_01"), journals=("c1",))
     book.owns("worker_01", ["c1", "c2"], [])
-    if end == "draining":
-        book.load("worker_01", "draining", 2)
-    else:
-        getattr(book, end)("worker_01")
+    getattr(book, end)("worker_01")
     assert book.known("c1")
     assert book.candidates("c1") == ["worker_00"]
     assert not book.known("c2")
+
+
+def test_a_draining_worker_keeps_a_connection_until_another_one_claims_it() -> None:
+    book = roster(hello("worker_00"), hello("worker_01"), journals=("c1",))
+    book.owns("worker_01", ["c1"], [])
+    book.load("worker_01", "draining", 1)
+    assert book.candidates("c1") == ["worker_01"], "two workers would drive its sessions"
+    book.owns("worker_00", ["c1"], [])
+    book.disowns("worker_01", ["c1"], [])
+    assert book.candidates("c1") == ["worker_00"]
 
 
 def test_a_disowned_connection_is_unknown() -> None:
@@ -121,6 +128,19 @@ def test_a_lent_call_goes_to_its_owner_in_any_state_but_gone() -> None:
     assert book.owned("t1"), "come again, not unknown"
     assert book.candidates(token="t1") == []
     assert book.candidates(token="t2") == []
+
+
+def test_stopping_is_when_every_worker_was_told_to_go() -> None:
+    book = roster(*(hello(name, "draining") for name in ("worker_01", "worker_02")), hello("worker_00"))
+    assert not book.stopping
+    book.left("worker_01")
+    book.left("worker_00")
+    assert not book.stopping, "a lost worker is started again"
+    book.joined("worker_00", hello("worker_00"))
+    book.load("worker_00", "draining", 0)
+    assert book.stopping
+    book.joining("worker_01")
+    assert not book.stopping
 
 
 def test_leaving_is_when_every_worker_drains_or_is_gone() -> None:
@@ -167,7 +187,7 @@ class RosterMachine(RuleBasedStateMachine):
         assert self.book.ready == bool(self.book.candidates())
         for key in "abcdef":
             for name in self.book.candidates(conn=key):
-                assert seats[name].state in ("ready", "starting")
+                assert seats[name].state != "gone"
             assert len(self.book.candidates(token=key)) <= 1
             for name in self.book.candidates(token=key):
                 assert self.book.owned(key)

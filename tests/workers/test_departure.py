@@ -17,7 +17,9 @@ from workers.requests import RequestBook
 from workers.sessions import Event as Moved
 from workers.sessions import SessionBook
 
-QUICK = dataclasses.replace(LIMITS, drain=0.2, drain_all=0.1, drain_look=0.001, reconnect=0.001, rejoin=0.01)
+QUICK = dataclasses.replace(
+    LIMITS, drain=0.2, drain_all=0.1, drain_look=0.001, reconnect=0.001, rejoin=0.01, restarted=0.05
+)
 
 
 class Holding:
@@ -210,9 +212,15 @@ async def test_with_nobody_else_the_gateway_stops() -> None:
     assert "left" not in connection.log
 
 
-async def test_a_worker_that_is_just_back_is_waited_for() -> None:
-    step, _ = await depart(Connection(), "nobody")
+@pytest.mark.parametrize("word", ["nobody", "later"])
+async def test_a_worker_that_is_just_back_is_waited_for(word: str) -> None:
+    step, _ = await depart(Connection(), word)
     assert step is Step.GIVEN
+
+
+async def test_a_worker_that_does_not_come_back_is_not_waited_for_for_ever() -> None:
+    step, _ = await depart(Connection(), *["later"] * 10_000)
+    assert step is Step.LEFT
 
 
 @pytest.mark.parametrize("what", ["hook", "post hook", "lent call", "bridge", "request", "prompt"])

@@ -23,7 +23,7 @@ from websockets.exceptions import ConnectionClosed
 
 from gateway.paths import Paths
 from gateway.wire import control
-from gateway.wire.control import Channel, Packet
+from gateway.wire.control import Channel, ControlError, Packet
 from gateway.wire.handoff import LeaderInfo, SocketOffer
 from gateway.wire.process import Identity
 from tests.engines.fake import FakeEngine, do
@@ -50,6 +50,8 @@ class Front:
         self.processes = list[subprocess.Popen[bytes]]()
         self.leader, self.info = self.start_leader()
         self.channels = dict[str, Channel]()
+        self.restarts = False  #: a lost worker is started again
+        self._words = set[asyncio.Task[None]]()
         self.heard = list[Packet]()
 
     def start_leader(self) -> tuple[subprocess.Popen[bytes], LeaderInfo]:
@@ -83,7 +85,7 @@ class Front:
         async with asyncio.timeout(PATIENCE):
             while True:
                 with contextlib.suppress(OSError):
-                    channel = control.connect(self.paths.worker_socket(name), self._packet)
+                    channel = control.connect(self.paths.worker_socket(name), self._said)
                     break
                 await asyncio.sleep(0.01)
         self.channels[name] = channel
@@ -91,10 +93,25 @@ class Front:
         channel.send(Packet("leader", self.info.to_fields()))
         return worker
 
-    def _packet(self, channel: Channel, packet: Packet) -> None:
+    def _said(self, channel: Channel, packet: Packet) -> None:
         self.heard.append(packet)
         if packet.op == "handover":
-            channel.answer(packet, "nobody")
+            task = asyncio.create_task(self._pass_on(channel, packet))
+            self._words.add(task)
+            task.add_done_callback(self._words.discard)
+
+    async def _pass_on(self, channel: Channel, packet: Packet) -> None:
+        """A word of a hand-over goes to the one other worker."""
+        others = [other for other in self.channels.values() if other is not channel]
+        if not others:
+            channel.answer(packet, "later" if self.restarts else "nobody")
+            return
+        fields = {key: value for key, value in packet.fields.items() if key != "id"}
+        try:
+            answer = await others[0].request(Packet("handover", fields), PATIENCE)
+        except ControlError as error:
+            answer = Packet("failed", {"reason": str(error)})
+        channel.answer(packet, answer.op, **{k: v for k, v in answer.fields.items() if k == "reason"})
 
     def announce(self) -> None:
         for channel in self.channels.values():
@@ -386,6 +403,73 @@ async def test_the_leader_is_replaced_under_a_connection(front: Front, client: C
     (told,) = client.noted("gateway/leader_restarted")
     assert told["sessions"] == [{"sessionId": session, "rulesReapplied": False, "lostPromptId": "p1"}]
     answer = await client.call(PROMPT, prompt(session, {"say": "again"}, prompt_id="p2"))
+    assert answer["result"]["stopReason"] == "end_turn"
+
+
+# -- planned hand-over -------------------------------------------------------------------------
+
+
+async def come_back(front: Front, client: Client) -> Client:
+    async with asyncio.timeout(PATIENCE):
+        await client.reader
+    assert client.socket.close_code == 1012
+    return await front.connect("worker_01", before=client)
+
+
+async def test_an_idle_connection_goes_to_another_worker(front: Front, client: Client) -> None:
+    worker = front.processes[1]
+    session = await client.session(front.folder, rules="be kind")
+    await client.call(PROMPT, prompt(session, {"say": "before "}))
+    await front.start_worker("worker_01")
+    worker.send_signal(signal.SIGTERM)
+    back = await come_back(front, client)
+    assert back.connection == client.connection
+    answer = await back.call(PROMPT, prompt(session, {"say": "after"}, prompt_id="p2"))
+    assert answer["result"]["stopReason"] == "end_turn"
+    assert back.text() == "before after"
+    assert not back.noted("gateway/reattached")  # nothing was lost that it would have to know of
+    assert await asyncio.to_thread(worker.wait, PATIENCE) == 0
+    (listed,) = (await front.status("worker_01"))["clients"]
+    assert listed["state"] == "open"
+    claims = [p.fields["connections"] for p in front.heard if p.op == "owns" and p.fields.get("connections")]
+    assert claims[-1] == [client.connection]
+
+
+async def test_a_hook_open_at_term_is_answered_over_the_old_bridge(front: Front, client: Client) -> None:
+    worker = front.processes[1]
+    hooks = {"pre_tool_use": [{"hookCallbackIds": ["x"], "timeout": 600}]}
+    session = await client.session(front.folder, **{"x.ai/hooks": hooks})
+    await front.start_worker("worker_01")
+    marker = front.folder / "marker"
+    answer = await client.start(PROMPT, prompt(session, {"tool": "x", "marker": str(marker)}))
+    asked = await client.until_asked()
+    worker.send_signal(signal.SIGTERM)
+    await asyncio.sleep(0.5)
+    assert not client.reader.done()
+    assert not marker.exists()
+    await client.send({"id": asked["id"], "result": {}})
+    assert (await finished(answer))["result"]["stopReason"] == "end_turn"
+    await come_back(front, client)
+    assert marker.exists()
+    assert len(client.asked) == 1
+
+
+async def test_a_successor_that_dies_is_replaced_by_the_journal(front: Front, client: Client) -> None:
+    """Whatever becomes of the hand-over, the client comes back to its session."""
+    worker = front.processes[1]
+    session = await client.session(front.folder)
+    front.restarts = True
+    successor = await front.start_worker("worker_01")
+    successor.send_signal(signal.SIGSTOP)
+    worker.send_signal(signal.SIGTERM)
+    await asyncio.sleep(0.3)
+    successor.kill()
+    successor.wait()
+    front.channels.pop("worker_01").close()
+    await front.start_worker("worker_01")
+    back = await come_back(front, client)
+    assert back.connection == client.connection
+    answer = await back.call(PROMPT, prompt(session, {"say": "here"}))
     assert answer["result"]["stopReason"] == "end_turn"
 
 
