@@ -250,7 +250,13 @@ async def test_two_pis_at_once(start_pi: Start, shared: Gateway, model: Scripted
 
 
 async def test_print_mode_prints_and_ends(shared: Gateway, model: ScriptedModel, tmp_path: Path) -> None:
-    env = environment(shared, tmp_path, HTTP_PROXY="http://127.0.0.1:9", PI_GROK_HEADLESS_PERMISSIONS="deny")
+    env = environment(
+        shared,
+        tmp_path,
+        HTTP_PROXY="http://127.0.0.1:9",
+        no_proxy="example.org",
+        PI_GROK_HEADLESS_PERMISSIONS="deny",
+    )
     marker = shared.work / secrets.token_hex(4)
     edit = {"name": "search_replace", "args": {"file_path": str(marker), "old_string": "", "new_string": "x"}}
     script = model.script([{"tools": [edit]}, {"text": "said"}])

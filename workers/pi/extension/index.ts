@@ -42,7 +42,8 @@ class Extension {
   register(): void {
     const pi = this.#pi;
     // Pi gives all of Node a proxy when HTTP_PROXY is set; the gateway is on this machine.
-    process.env.NO_PROXY = [process.env.NO_PROXY, "127.0.0.1", "localhost", "[::1]"].filter(Boolean).join(",");
+    const direct = (process.env.no_proxy ?? process.env.NO_PROXY ?? "").split(",").concat("127.0.0.1", "localhost", "[::1]");
+    process.env.no_proxy = process.env.NO_PROXY = [...new Set(direct)].filter(Boolean).join(",");
     this.#offer(loadModels(this.#settings.modelsFile));
     pi.registerEntryRenderer?.("grok-tool", renderTool);
     pi.registerEntryRenderer?.("grok-turn", renderTurn);
