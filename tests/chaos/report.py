@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 
 from tests.chaos.cell import FAIL_OPEN, Result
-from tests.chaos.matrix import DROPPED, MOMENTS, VICTIMS, WAYS
+from tests.chaos.matrix import DROPPED, MOMENTS, VICTIMS, WAYS, Cell
 from tests.chaos.scene import hook_limit
 
 __all__ = ["figures", "page", "table"]
@@ -41,12 +41,18 @@ def figures(results: Iterable[Result]) -> str:
         if result.cell.way != "KILL":
             continue
         for name, seconds in result.figures.items():
+            if name == "text went on" and not _resumes_a_stream(result.cell):
+                continue  # the text of a later step, not of a stream that was cut
             measured.setdefault((result.cell.victim, result.cell.moment, name), []).append(seconds)
     lines = ["| struck (KILL) | moment | what | median s | worst s | runs |", "|---|---|---|---|---|---|"]
     for (victim, moment, name), values in sorted(measured.items()):
         median = statistics.median(values)
         lines.append(f"| {victim} | {moment} | {name} | {median:.2f} | {max(values):.2f} | {len(values)} |")
     return "\n".join(lines)
+
+
+def _resumes_a_stream(cell: Cell) -> bool:
+    return cell.victim in ("worker", "bridge") and cell.moment in ("streaming", "two_sessions")
 
 
 def page(results: list[Result], rounds: int, minutes: float, seen: int, control: int) -> str:
