@@ -101,9 +101,14 @@ def _compacted(messages: Sequence[Message]) -> bool:
     A turn that was compacted on its way has lost its results: going on would begin it again, for ever.
     """
     position, _ = _newest_query(messages)
-    if not _QUERY.search(text_of(messages[-1])) and _SUMMARY_WANTED in text_of(messages[-1]):
+    if not _QUERY.search(text_of(messages[-1])) and _wants_summary(text_of(messages[-1])):
         return True
     return any(_CONTINUED in text_of(m) for m in messages[(position or 0) + 1 :])
+
+
+def _wants_summary(text: str) -> bool:
+    """Whether an agent asks for one; the word of a background task that has ended holds one itself."""
+    return _SUMMARY_WANTED in text and "<task-id>" not in text
 
 
 def _calls_with_results(messages: Sequence[Message]) -> list[str]:
@@ -166,7 +171,7 @@ def _forced(name: str, tools: Sequence[Message], query: str) -> Reply:
 def _aside(messages: Sequence[Message], fresh: Sequence[Message]) -> Reply:
     """Something the agent asks or says for itself."""
     text = "\n".join(text_of(m) for m in fresh)
-    if _SUMMARY_WANTED in text:
+    if _wants_summary(text):
         return Reply((f"<summary>\n{_summary(messages)}\n</summary>",))
     line = _line(_newest_query(messages)[1])
     if "title" in text or "dashboard line" in text:

@@ -109,6 +109,11 @@ def test_a_compaction_gets_a_summary_that_names_what_was_asked() -> None:
         assert answer.endswith("</summary>")
 
 
+def test_the_end_of_a_background_task_is_no_wish_for_a_summary() -> None:
+    told = reminder("<task-id>c2</task-id>\n<status>completed</status>\n<summary>it has ended</summary>")
+    assert text(reply_to([*DONE, told], TOOLS)).startswith(LABEL)
+
+
 def test_a_turn_compacted_on_its_way_is_not_begun_again() -> None:
     continued = {"role": "user", "content": "This session is being continued from a previous conversation"}
     assert "noted" in text(reply_to([*START, user("run one"), continued], TOOLS))
