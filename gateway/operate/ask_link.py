@@ -50,7 +50,7 @@ def close_text(code: int, reason: str) -> str:
         1012: "the worker was restarted",
         1013: "the gateway is too busy; try again",
     }.get(code, f"the gateway closed the connection ({code})")
-    return f"{told}: {reason}" if reason else told
+    return f"{told}: {reason}" if reason and code != 1012 else told  # its reason speaks to programs
 
 
 def refusal_text(status: int, body: str) -> str:
