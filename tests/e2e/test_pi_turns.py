@@ -408,7 +408,9 @@ async def test_side_calls_are_apart_inert_and_leave_nothing(
     assert "You are a context summarization assistant." in call_seen.text
     assert "first" not in call_seen.text
     async with asyncio.timeout(60):
-        while list(shared.paths.run.glob("pi-side-*")) or list(grok_home_of_shared.glob("sessions/*pi-side-*")):
+        while list(shared.paths.run.glob("pi-side-*")) or list(
+            grok_home_of_shared.glob("sessions/*pi-side-*")
+        ):
             await asyncio.sleep(0.05)
     assert (await pi.ask("two " + model.script([{"text": "second"}]))).text == "second"
 

@@ -53,20 +53,26 @@ async def test_no_connection_is_refused_while_fronts_die(fake: Gateway) -> None:
     await client.close()
 
 
-async def test_twenty_restarts_of_a_front_under_load(fake: Gateway) -> None:
+async def test_restarts_of_a_front_under_load(fake: Gateway) -> None:
+    """Clients work from before the first to after the last; none of their turns fails."""
     clients = [await fake.session() for _ in range(4)]
     leader, workers = fake.pid("leader"), fake.workers()
+    stop = asyncio.Event()
 
-    async def work(client, session) -> None:
-        for n in range(40):
-            result = await client.prompt(session, do({"say": f"{n}", "chunks": 2, "delay": 0.01}))
+    async def work(client, session) -> int:
+        turns = 0
+        while not stop.is_set():
+            result = await client.prompt(session, do({"say": "x", "chunks": 2, "delay": 0.1}))
             assert result["stopReason"] == "end_turn"
+            turns += 1
+        return turns
 
     working = [asyncio.create_task(work(*pair)) for pair in clients]
-    for n in range(20):
+    for n in range(6):
         done = await fake.run(*(("restart", "gateway") if n % 2 else ("reload",)))
         assert done.returncode == 0, done.stdout + done.stderr
-    await asyncio.wait_for(asyncio.gather(*working), 60)
+    stop.set()
+    assert min(await asyncio.wait_for(asyncio.gather(*working), 60)) >= 6
     assert fake.pid("leader") == leader
     assert fake.workers() == workers
     for client, _ in clients:
