@@ -87,15 +87,17 @@ async def test_dialogs_permissions_and_commands(
         return {"cancelled": True}
 
     pi.person = person
+    start = len(pi.records)
     await pi.call("prompt", message="/grok perms ask")
-    await pi.until(lambda r: r.get("method") == "notify" and "ask" in r["message"])
+    await pi.until(lambda r: r.get("method") == "notify" and "ask" in r["message"], start)
     denied = await pi.prompt("do " + model.script([{"tools": [command(f"touch {marker}")]}, {"text": "no"}]))
     assert text_of(denied) == "no", "a denial lets the turn go on"
     assert asked
     assert not marker.exists()
     assert pi.entries("grok-tool")[-1]["status"] == "denied"
+    start = len(pi.records)
     await pi.call("prompt", message="/grok perms yolo")
-    await pi.until(lambda r: r.get("method") == "notify" and "yolo" in r["message"])
+    await pi.until(lambda r: r.get("method") == "notify" and "yolo" in r["message"], start)
     asked.clear()
     await pi.prompt("do " + model.script([{"tools": [command(f"touch {marker}")]}, {"text": "ok"}]))
     assert marker.exists()
