@@ -64,7 +64,7 @@ def page(results: list[Result], rounds: int, minutes: float, seen: int, control:
     return f"""\
 # The kill matrix
 
-Written by `make chaos`.  Real grok, {rounds} round(s), {len(results)} cells, {minutes:.0f} minutes.
+`make chaos` writes this page.  Real grok, {rounds} round(s), {len(results)} cells, {minutes:.0f} minutes.
 A hook fails open after {hook_limit():g} s here; each cell waits longer than that before it is judged.
 
 **{fail_open} fail-opens, {unanswered} unanswered requests, {len(broken)} broken promises.**
