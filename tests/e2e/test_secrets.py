@@ -38,6 +38,7 @@ async def test_nothing_private_is_logged_or_shown(real: Gateway) -> None:
     with pytest.raises(RpcError):
         await client.prompt(nonces["token"], nonces["prompt"])
     os.kill(real.bridges()[0].pid, signal.SIGKILL)
+    await client.wait_for(lambda m: m.get("method") == "gateway/reattached")
     await client.prompt(session, f"{nonces['prompt']} {steps({'text': 'x'})}")
     os.kill(real.pid("leader"), signal.SIGKILL)
     await client.wait_for(lambda m: m.get("method") == "gateway/leader_restarted")
