@@ -249,6 +249,10 @@ class Link:
         if self._loss.done() or self._bridge is None:
             return
         self._loss.set_result(loss)
+        if loss.cause == "leader":
+            # Left alive even for a moment it finds the next leader and loads its sessions there by
+            # itself: of two loads of one session at a time Grok may answer only one.
+            self._bridge.kill()
         for future, _ in self._calls.values():
             if not future.done():
                 future.set_exception(CallError(loss.reason))

@@ -89,6 +89,9 @@ class FakeBridge:
     async def close(self) -> None:
         self.closed = True
 
+    def kill(self) -> None:
+        self.closed = True
+
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
