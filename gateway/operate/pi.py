@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import json
 import os
-import secrets
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from gateway.engine_home import user_home
 from gateway.operate.instance import OperateError
 from gateway.paths import Paths
 from gateway.settings import Settings
+from gateway.wire.jsonfile import JsonFileError, read_object, replace_object
 from gateway.wire.limits import LIMITS
 
 __all__ = ["EXTENSION", "add_arguments", "main"]
@@ -165,24 +165,13 @@ def _addresses() -> dict[str, str]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        data = json.loads(file.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise OperateError(f"{file} cannot be read: {error}; correct it or remove it") from error
-    if not isinstance(data, dict):
-        raise OperateError(f"{file} must hold a JSON object; correct it or remove it")
-    return data
+        return read_object(file)
+    except JsonFileError as error:
+        raise OperateError(str(error)) from error
 
 
 def _write(file: Path, data: Mapping[str, Any]) -> None:
-    """Replace the file whole."""
-    beside = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
-        beside.touch(0o600)
-        beside.write_text(json.dumps(dict(data), indent=2) + "\n", "utf-8")
-        beside.replace(file.resolve())
-    except OSError as error:
-        raise OperateError(f"{file} cannot be written: {error.strerror}") from error
-    finally:
-        beside.unlink(missing_ok=True)
+        replace_object(file, data)
+    except JsonFileError as error:
+        raise OperateError(str(error)) from error

@@ -6,16 +6,13 @@ names file, key and what is allowed; it is never replaced by a default, for some
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
-import os
 import re
-import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gateway.wire.jsonfile import JsonFileError, read_object, replace_object
 from gateway.wire.limits import LIMITS, LimitError, Limits
 
 __all__ = ["MODES", "PiSettingError", "PiSettings", "save_mode", "settings_file"]
@@ -83,28 +80,17 @@ def save_mode(agent_dir: str, mode: str) -> None:
     """Keep the permission mode.  Raises PiSettingError."""
     file = settings_file(agent_dir)
     data = {**_read(file), "permissionMode": "readonly" if mode == "read-only" else mode}
-    beside = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
-        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(fd, "w", encoding="utf-8") as stream:  # noqa: PTH123 (a descriptor, not a path)
-            stream.write(json.dumps(data, indent=2) + "\n")
-        beside.rename(file)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise PiSettingError(f"{file} cannot be written: {error.strerror}.") from error
+        replace_object(file, data)
+    except JsonFileError as error:
+        raise PiSettingError(f"{error}.") from error
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        data = json.loads(file.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise PiSettingError(f"{file} cannot be read: {error}. Correct it or remove it.") from error
-    if not isinstance(data, dict):
-        raise PiSettingError(f"{file} must hold a JSON object. Correct it or remove it.")
-    return data
+        return read_object(file)
+    except JsonFileError as error:
+        raise PiSettingError(f"{error}.") from error
 
 
 def _section(file: Path, data: Mapping[str, Any], name: str) -> dict[str, Any]:
