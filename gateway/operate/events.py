@@ -117,18 +117,20 @@ class StartBook:
 
 
 class CrashBook:
-    """Finds crash loops that supervisord does not see: it takes a program that fails *after* its first
-    second for a good start and starts it again at once, for ever.  Kills do not count."""
+    """Finds crash loops, which supervisord would go on with for ever.
+
+    An end by an error of the program's own counts towards `SIZES.start_retries`.  Kills do not: they say
+    nothing about the program.  Only a flood of ends of any kind (a program that crashes by a signal) does.
+    """
 
     def __init__(self) -> None:
-        self._crashes: dict[str, list[float]] = {}
+        self._ends: dict[str, list[tuple[float, bool]]] = {}
 
     def looping(self, now: float, event: StateEvent) -> bool:
         """Whether this exit is one too many within the window.  ``now``: monotonic seconds."""
-        if event.state != "EXITED" or not event.own_error:
+        if event.state != "EXITED":
             return False
-        recent = [
-            then for then in self._crashes.get(event.component, []) if then > now - LIMITS.circuit_window
-        ]
-        self._crashes[event.component] = [*recent, now]
-        return len(recent) >= SIZES.start_retries
+        recent = [end for end in self._ends.get(event.component, []) if end[0] > now - LIMITS.circuit_window]
+        self._ends[event.component] = [*recent, (now, event.own_error)]
+        errors = sum(own_error for _, own_error in recent)
+        return (event.own_error and errors >= SIZES.start_retries) or len(recent) >= SIZES.ends

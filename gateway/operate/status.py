@@ -154,7 +154,7 @@ def blocker(
             continue
         why = _reason(snapshot, component)
         if component.state != "RUNNING" or not snapshot.answers(component.name):
-            # Failures slower than supervisord's startsecs never become FATAL.
+            # What fails after its start is never FATAL for supervisord, which starts it again at once.
             more = restarts.get(component.name, 0) - before.get(component.name, 0)
             if component.state == "FATAL" or more > SIZES.start_retries:
                 words = snapshot.log_tails.get(component.name) or why

@@ -185,14 +185,14 @@ class Watchdog:
         elif self._crashes.looping(asyncio.get_running_loop().time(), event):
             log.error("%s fails again and again (see its log); next try in %g s", name, LIMITS.fatal_rest)
             self._looping.add(name)
+        elif event.state == "STOPPED":
+            self._looping.discard(name)
         elif event.state == "STARTING" and name in self._looping:  # a stop before this has no effect
             self._looping.remove(name)
             self._give_it_a_rest(name)
             self._tell(self._supervisor.stop, name)
-        elif event.state in ("RUNNING", "STOPPED"):
-            self._looping.discard(name)
-            if event.state == "RUNNING" and name in self._retries:  # an operator was faster
-                self._retries.pop(name).cancel()
+        elif event.state == "STARTING" and name in self._retries:  # an operator was faster
+            self._retries.pop(name).cancel()
 
     def _give_it_a_rest(self, name: str) -> None:
         if name == "gateway":

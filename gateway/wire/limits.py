@@ -117,7 +117,7 @@ class Limits:
     down: float = _row(10, "`down`: everything of this home is gone")
     progress: float = _row(0.1, "the command line looks again; each look also wakes supervisord")
     status: float = _row(1, "one component's answer to `status`: a hung one must not hold up the table")
-    fatal_rest: float = _row(30, "supervisord never tries a FATAL program again; the watchdog does")
+    fatal_rest: float = _row(30, "a program that fails again and again is tried again after this")
     systemd_job: float = _row(100, "systemctl waits for the unit, whose TimeoutStartSec is 90")
     install: float = _row(600, "npm fetches 50 MB and unpacks 166 MB")
     top: float = _row(1, "`top` looks again; faster would only flicker")
@@ -228,7 +228,8 @@ class Sizes:
     bridge_failure_window_s: int = 60
     leader_starts: int = 5  # within circuit_window; then the circuit opens
     probe_misses: int = 3
-    start_retries: int = 3
+    start_retries: int = 3  # failures within circuit_window; with one more a program gets a rest
+    ends: int = 30  # of a program within circuit_window, kills included; with one more it gets a rest
     rescues: int = 5  # tries to end a turn that nobody serves; then its client may have it back
     status_clients: int = 256  # listed by `status`
     lent_body: int = 16 * 2**20  # POST /mcp/<token>; 413 above

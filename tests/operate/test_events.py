@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.operate.events import CrashBook, EventError, EventReader, StartBook, StateEvent
+from gateway.wire.limits import SIZES
 from gateway.wire.process import Identity
 
 OWNER = Identity(7, 1.5)
@@ -72,6 +73,7 @@ def crash(component: str = "gateway", **changes: Any) -> StateEvent:
 LOOPS = [
     ([(n, crash()) for n in range(6)], [False, False, False, True, True, True]),
     ([(n, crash(own_error=False)) for n in range(6)], [False] * 6),  # killed
+    ([(n, crash(own_error=False)) for n in range(SIZES.ends + 2)], [False] * SIZES.ends + [True] * 2),
     ([(n * 30, crash()) for n in range(6)], [False] * 6),  # seldom enough
     ([(n, crash(str(n))) for n in range(6)], [False] * 6),  # different programs
     ([(n, StateEvent("gateway", "BACKOFF", "STARTING")) for n in range(6)], [False] * 6),  # supervisord's

@@ -65,6 +65,16 @@ def test_a_killed_component_comes_back_and_is_counted(running: Stage, victim: st
     assert running.leader() == leader
 
 
+@pytest.mark.parametrize("victim", ["gateway", "worker:worker_01"])
+def test_kills_in_a_row_are_no_crash_loop(running: Stage, victim: str) -> None:
+    """Each as soon as the next process is there: it is started again at once, every time."""
+    for killed in range(1, SIZES.start_retries + 4):
+        running.identity(victim).signal(signal.SIGKILL)
+        running.until(lambda n=killed: running.entry(victim)["restarts"] == n)  # type: ignore[misc]
+        running.until(lambda: running.component(victim).state == "RUNNING")
+    assert "next try" not in running.paths.log("watchdog").read_text()
+
+
 @pytest.mark.parametrize("victim", ["gateway", "worker:worker_00"])
 def test_only_what_hangs_is_restarted(running: Stage, victim: str) -> None:
     others = {name: running.identity(name) for name in ("gateway", "worker:worker_00", "worker:worker_01")}
@@ -89,19 +99,10 @@ def test_status_names_the_hung_one(running: Stage) -> None:
         hung.signal(signal.SIGCONT)
 
 
-def test_a_crash_loop_ends_in_fatal_and_is_tried_again(running: Stage) -> None:
-    running.break_("worker_01", "no such wire")
-    running.identity("worker:worker_01").signal(signal.SIGKILL)
-    running.until(lambda: running.component("worker:worker_01").state == "FATAL")
-    assert running.entry("worker:worker_01")["reason"] == "no such wire"
-    running.repair("worker_01")
-    running.until(lambda: running.component("worker:worker_01").state == "RUNNING")
-    assert "next try" in running.paths.log("watchdog").read_text()
-
-
-def test_a_loop_of_late_errors_gets_a_rest_and_is_tried_again(running: Stage) -> None:
-    """Each start is a good one for supervisord: it lasts longer than startsecs."""
-    running.break_("worker_01", "no such wire", after=2)
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_loop_of_errors_gets_a_rest_and_is_tried_again(running: Stage, after: int) -> None:
+    """``after``: seconds from each start to its error."""
+    running.break_("worker_01", "no such wire", after=after)
     running.identity("worker:worker_01").signal(signal.SIGKILL)
     running.until(lambda: running.component("worker:worker_01").state == "STOPPED")
     assert running.entry("worker:worker_01")["reason"] == "no such wire"
@@ -118,7 +119,7 @@ def test_nobody_waits_for_a_front_that_does_not_start(running: Stage) -> None:
         ask(running.paths.watchdog_socket, Packet("keep", {"port": port}, fds=(listener.fileno(),)))
     running.break_("gateway.front", "no such port")
     running.identity("gateway").signal(signal.SIGKILL)
-    running.until(lambda: running.component("gateway").state == "FATAL")
+    running.until(lambda: running.component("gateway").state == "STOPPED")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
 

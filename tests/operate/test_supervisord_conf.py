@@ -36,8 +36,8 @@ def test_one_rotated_log_each(conf: configparser.RawConfigParser, section: str) 
 
 
 @pytest.mark.parametrize("section", PROGRAMS)
-def test_crash_loops_end(conf: configparser.RawConfigParser, section: str) -> None:
-    assert int(conf[section]["startsecs"]) == 1
+def test_crash_loops_end_and_kills_are_no_loop(conf: configparser.RawConfigParser, section: str) -> None:
+    assert int(conf[section]["startsecs"]) == (section == "eventlistener:watchdog")
     assert int(conf[section]["startretries"]) == SIZES.start_retries
     assert conf[section]["autorestart"] == "true"
 
