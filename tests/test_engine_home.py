@@ -83,7 +83,7 @@ def test_the_offline_home_follows_the_port(tmp_path: Path) -> None:
         assert config["models"]["default"] == "offline"
         assert config["features"]["telemetry"] is config["cli"]["auto_update"] is False
     assert stat.S_IMODE(paths.offline_home.stat().st_mode) == 0o700
-    assert [entry.name for entry in paths.offline_home.iterdir()] == ["config.toml"]
+    assert {entry.name for entry in paths.offline_home.iterdir()} == {"config.toml", "auth.json"}
 
 
 def test_an_offline_home_that_cannot_be_written_is_named(tmp_path: Path) -> None:

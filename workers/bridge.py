@@ -5,6 +5,8 @@
 * Its end is seen through a pidfd, never through the end of a pipe: a grandchild that inherited stdout
   would hold that open for ever.  What the bridge itself wrote is in the pipe by then, and is read
   before the end is told.
+* A bridge whose connection to the leader broke makes another and says so; what was under way is lost,
+  and hooks with it.  It is killed at that word, and counts as lost.
 * It leads a process group, and nothing of the group outlives it: the group is killed while the bridge
   is still a zombie, when its number cannot belong to anybody else.
 """
@@ -23,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Literal
 
+from gateway.wire import acp
 from gateway.wire.handoff import LeaderInfo
 from gateway.wire.limits import LIMITS, SIZES, Limits
 from gateway.wire.ndjson import LineSplitter, Overlong
@@ -33,6 +36,8 @@ from workers.flow import Reader, Writer
 __all__ = ["Bridge", "BridgeExit", "Stage"]
 
 log = logging.getLogger(__name__)
+
+_RECONNECTED = b'{"jsonrpc":"2.0","method":"%s"' % acp.LEADER_RECONNECTED.encode()
 
 #: start: nothing came from it yet.  run: its first message came.  stop: we asked it to end.
 Stage = Literal["start", "run", "stop"]
@@ -81,6 +86,7 @@ class Bridge:
         self._noise, self._chatter = Chatter(log, logging.WARNING), Chatter(log, logging.INFO)
         self._stage: Stage = "start"
         self._reason = ""
+        self._stray = False  # it has made another connection: what it says is not about ours
         self._link: VanishingLink | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -229,6 +235,12 @@ class Bridge:
 
     def _output(self, data: bytes) -> None:
         for line in self._lines.feed(data):
+            if line.startswith(_RECONNECTED):
+                self._stray = True
+                self._reason = self._reason or "its connection to the leader broke"
+                self.kill()
+            if self._stray:
+                return
             if _is_object(line):
                 if self._stage == "start":
                     self._stage = "run"

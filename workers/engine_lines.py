@@ -16,9 +16,10 @@ from gateway.wire.limits import SIZES
 from gateway.wire.ndjson import Overlong
 from workers.gatekeeper import Gatekeeper
 from workers.ledger import Ledger
-from workers.link import Link, Loss
+from workers.link import Link
 from workers.recovery import ended
 from workers.requests import Request
+from workers.sessions import Session
 
 __all__ = ["EngineLines"]
 
@@ -40,10 +41,6 @@ class EngineLines:
     def notification(self, line: EngineLine) -> None:
         """Pass on a notification, after learning from it."""
         ledger = self._ledger
-        if line.method == acp.LEADER_RECONNECTED:
-            # The bridge has loaded its sessions by itself, without their hooks.
-            self._link.give_up(Loss("leader", "the bridge has found another leader"))
-            return
         end = None
         if ledger.sessions.tells(line.method, line.update):
             end = ledger.sessions.observe(line.method, line.params, ledger.now())
@@ -109,6 +106,18 @@ class EngineLines:
         meta = result.get("_meta")
         running = meta.get("x.ai/runningPromptId") if isinstance(meta, dict) else None
         self._ledger.attach(session_id, request.params, running if isinstance(running, str) else None)
+        if acp.RULES[request.method].effect == "new":
+            self._make_known(self._ledger.sessions.get(session_id))
+
+    def _make_known(self, session: Session | None) -> None:
+        """Load a new session on the bridge that has made it, 10 ms.
+
+        A bridge that loses its connection to the leader makes another, and loads its sessions by itself
+        before anybody knows: those that it saw made without their hooks, so that tools run unasked, those
+        that it saw loaded with all that the load said.
+        """
+        if session is not None and session.has_hooks:
+            self._link.ask("session/load", session.load_params())
 
     def _not_opened(self, request: Request) -> None:
         if request.session_id is not None and request.session_id not in self._ledger.sessions:

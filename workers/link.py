@@ -12,11 +12,12 @@ import asyncio
 import collections
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Literal, Protocol
 
 from gateway.wire import acp
 from gateway.wire.handoff import LeaderInfo
+from gateway.wire.insist import insist
 from gateway.wire.jsonrpc import EngineLine, dump, notification_bytes, parse_engine, request_bytes
 from gateway.wire.limits import LIMITS, SIZES, Limits
 from gateway.wire.ndjson import Overlong
@@ -142,8 +143,11 @@ class Link:
         )
         bridge.start(info, self._line, self._exited)
         self.pid = bridge.pid
-        result = await self.call("initialize", acp.INITIALIZE, self._limits.bridge_start)
-        self.initialize_result = dump(result)
+
+        def initialize() -> Coroutine[Any, Any, Any]:
+            return self.call("initialize", acp.INITIALIZE, self._limits.bridge_start)
+
+        self.initialize_result = dump(await insist(initialize, self._limits.first_request))
 
     async def last_bridge(self) -> None:
         """After `run` has given up: one more bridge that attaches nothing, to end what may run on.
@@ -195,6 +199,20 @@ class Link:
             raise CallError(f"{method}: no answer within {timeout:g} s") from None
         finally:
             del self._calls[key]
+
+    def ask(self, method: str, params: Any) -> None:
+        """A request of our own for whose answer nobody waits."""
+        key = self._owner.new_key()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._calls[key] = future, None
+
+        def answered(future: asyncio.Future[Any]) -> None:
+            del self._calls[key]
+            if (error := future.exception()) is not None:
+                log.warning("%s: %s", method, error)
+
+        future.add_done_callback(answered)
+        self.send(request_bytes(key, method, dump(params)))
 
     def pause_reading(self) -> None:
         """The client takes no more for now.  A bridge that is being made ready is read all the same."""
@@ -250,8 +268,7 @@ class Link:
             return
         self._loss.set_result(loss)
         if loss.cause == "leader":
-            # Left alive even for a moment it finds the next leader and loads its sessions there by
-            # itself: of two loads of one session at a time Grok may answer only one.
+            # Left alive even for a moment it finds the next leader and loads its sessions there by itself.
             self._bridge.kill()
         for future, _ in self._calls.values():
             if not future.done():

@@ -129,11 +129,12 @@ class Proxy:
         if rule.effect in ("new", "load"):
             if not self._may_open(message, request):
                 return
-            self._seams.client_loads(request.session_id or "")
+            self._seams.show_replays(request.session_id or "")
         if rule.effect == "prompt":
             message = self._with_rules(message, request)
         self.ledger.requests.written(request)
         if request.is_prompt and request.session_id is not None:
+            self._seams.hide_replays(request.session_id)
             self.ledger.sessions.prompt_sent(request.session_id, self.ledger.now())
         self.link.send(jsonrpc.replace_id(message.data, request.key))
         self.ledger.arm()
@@ -272,7 +273,7 @@ class Proxy:
             self._reattach.take_unasked(),
         )
         for session in self.ledger.sessions:
-            self._seams.we_load(session.session_id)
+            self._seams.hide_replays(session.session_id)
         for line in lines:
             self.engine_line(line)
         self.link_up()

@@ -117,7 +117,7 @@ class Reattach:
     async def _attach(self, session: Session, recovery: Recovery) -> None:
         ledger, session_id = self._ledger, session.session_id
         params = recovery.start(session)
-        self._seams.we_load(session_id)
+        self._seams.hide_replays(session_id)
         seam = self._seam(session)
         if session_id in self._unasked:
             # Its tool would run when the hook's time is up.

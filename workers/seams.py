@@ -30,7 +30,7 @@ class Seams:
         self._ledger, self._link, self._lines, self._frames = ledger, link, lines, frames
         self._seams = dict[str, Seam]()
         self._standing = set[str]()
-        self._ours = set[str]()  # sessions whose last load on this bridge the client has not asked for
+        self._ours = set[str]()  # sessions whose replays the client has not asked for
         self._mending = dict[str, asyncio.Task[None]]()
 
     def begin(self, session_id: str, *, stands: bool = False) -> Seam:
@@ -66,11 +66,11 @@ class Seams:
                 self._advance(line.session, seam)
         return True
 
-    def we_load(self, session_id: str) -> None:
-        """A session is loaded without the client's knowledge."""
+    def hide_replays(self, session_id: str) -> None:
+        """The client has not asked for a replay of this session: we load it, or its bridge may by itself."""
         self._ours.add(session_id)
 
-    def client_loads(self, session_id: str) -> None:
+    def show_replays(self, session_id: str) -> None:
         """The client loads a session by itself and wants its replay."""
         self._ours.discard(session_id)
 
@@ -142,7 +142,7 @@ class Seams:
                 self._pass(seam.load_finished())
 
         seam.load_started()
-        self.we_load(session_id)
+        self.hide_replays(session_id)
         await self._link.call("session/load", session.load_params(), self._ledger.limits.seam, loaded)
 
     def _busy(self, session_id: str) -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gateway.wire import acp
+from gateway.wire.insist import insist
 from gateway.wire.jsonrpc import dump, parse_engine, request_bytes
 from gateway.wire.limits import LIMITS, SIZES
 from gateway.wire.ndjson import LineSplitter
@@ -31,6 +32,7 @@ __all__ = ["BridgeStartError", "ControlBridge", "NoAnswerError"]
 log = logging.getLogger(__name__)
 
 PROBE = "_x.ai/models/list"
+_RECONNECTED = b'{"jsonrpc":"2.0","method":"%s"' % acp.LEADER_RECONNECTED.encode()
 
 
 class BridgeStartError(Exception):
@@ -96,7 +98,8 @@ class ControlBridge:
             bridge = cls(process)
             try:
                 await bridge._read()
-                return bridge, await bridge._request("initialize", acp.INITIALIZE, timeout)
+                initialize = functools.partial(bridge._request, "initialize", acp.INITIALIZE, timeout)
+                return bridge, await insist(initialize, LIMITS.first_request)
             except BaseException:
                 await bridge.close()
                 raise
@@ -169,6 +172,12 @@ class ControlBridge:
             self._transports.append(transport)
 
     def _received(self, data: bytes) -> None:
+        if data.startswith(_RECONNECTED):
+            log.warning("the control bridge lost its connection to the leader and made another: it is ended")
+            self._process.kill()  # what was under way is lost, and a rescue must not take it for heard
+            self._end()
+            self._on_line = lambda line: None
+            return
         if self._on_line is not None:
             self._on_line(data)
             return
@@ -183,7 +192,8 @@ class ControlBridge:
 
     def _end(self) -> None:
         self._give_up()
-        self._on_end()
+        on_end, self._on_end = self._on_end, lambda: None
+        on_end()
 
     def _give_up(self) -> None:
         self.ended.set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import base64
+import functools
 import os
 import secrets
 import struct
@@ -19,6 +20,7 @@ from typing import Any, cast
 
 import orjson
 
+from gateway.wire.insist import insist
 from gateway.wire.limits import LIMITS
 from gateway.wire.ndjson import LineSplitter
 from gateway.wire.process import end_group, spawn
@@ -74,7 +76,7 @@ class Agent(abc.ABC):
 
     async def start_session(self, cwd: str) -> str:
         """Initialize and open a session; its id."""
-        await self.request("initialize", INITIALIZE)
+        await insist(functools.partial(self.request, "initialize", INITIALIZE), LIMITS.first_request)
         return str((await self.request("session/new", {"cwd": cwd, "mcpServers": []}))["sessionId"])
 
     async def prompt(self, session: str, text: str) -> None:

@@ -34,6 +34,8 @@ class Instance:
         own = {"GROK_GATEWAY_HOME": str(home / "gg"), "GROK_GATEWAY_PORT": str(self.port)}
         # An empty GROK_HOME and no key: the offline model answers, whoever measures.
         own |= {"GROK_GATEWAY_GROK": str(engine.binary), "GROK_HOME": str(home / "none")}
+        # Grok runs a login shell for each session: what a user's profile does is not the gateway's cost.
+        own["HOME"] = str(home)
         kept = {k: v for k, v in os.environ.items() if k not in KEYS and not k.startswith("GROK_GATEWAY_")}
         self.environ = {**kept, **own}
         self.paths = Paths.from_environment(self.environ)

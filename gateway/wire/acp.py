@@ -42,7 +42,9 @@ SESSION_UPDATE = "session/update"
 SESSION_NOTIFICATION = "_x.ai/session_notification"
 SESSIONS_CHANGED = "_x.ai/sessions/changed"
 QUEUE_CHANGED = "_x.ai/queue/changed"
-#: Printed by the bridge itself, hence without the underscore.
+#: Printed by a bridge (hence without the underscore) that lost its connection to the leader and made another.
+#: Also while the leader lives: Grok's leader hangs up on a bridge when something for it comes between the
+#: length and the body of a message that it reads.  Requests, answers and hooks under way are lost.
 LEADER_RECONNECTED = "x.ai/leader_reconnected"
 
 #: A request of the gateway to a client: a call of a tool that it lends.

@@ -37,6 +37,17 @@ async def test_noise_on_stdout_goes_to_the_log(shared_fake: Gateway, knobs: Fake
     await client.close()
 
 
+async def test_a_bridge_that_loses_its_first_message_is_asked_again(
+    shared_fake: Gateway, knobs: FakeEngine
+) -> None:
+    """Grok does when many connect at once; the same bridge answers everything else."""
+    knobs.set(bridge={"lose_first": 1})
+    client, session = await shared_fake.session()
+    assert (await client.prompt(session, "heard"))["stopReason"] == "end_turn"
+    assert client.text(session) == "heard"
+    await client.close()
+
+
 @pytest.mark.parametrize("setting", [{"pieces": 1}, {"pieces": 3}, {"pieces": 65_537}, {"crlf": True}])
 async def test_lines_arrive_whole_however_they_are_written(
     shared_fake: Gateway, knobs: FakeEngine, setting: dict[str, object]

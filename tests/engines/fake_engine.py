@@ -12,8 +12,8 @@ Knobs of both: ``exit_at_once {code, stderr}``, ``ignore_term``, ``die_on {metho
 their own).
 Leader: ``mute`` (binds, never answers), ``load`` (normal, none, null, late, missing: how session/load
 replays), ``ignore_cancel`` (seconds).
-Bridge: ``ignore_eof``, ``die_after`` (n lines to the client), ``noise [text]`` (written verbatim before
-every line), ``pieces`` (bytes of one write), ``crlf``.
+Bridge: ``ignore_eof``, ``lose_first`` (n lines of the client), ``die_after`` (n lines to the client),
+``noise [text]`` (written verbatim before every line), ``pieces`` (bytes of one write), ``crlf``.
 
 A prompt is obeyed when it holds ``[[do [actions] ]]``, else echoed; see `fake_leader._Turn`.
 Only cheap modules are imported: a bridge starts in some 30 ms.
@@ -54,11 +54,15 @@ def bridge(path, knobs):
 class _Link:
     def __init__(self, path, knobs, leader):
         self.path, self.knobs, self.leader, self.sent = path, knobs, leader, 0
+        self.lost = 0
 
     def to_leader(self, line):
         if len(line) + line.count(b'"') + line.count(b"\\") > FRAME_LIMIT:
             while True:  # like grok: no answer, no error, nothing afterwards
                 time.sleep(60)
+        if self.lost < (self.knobs["lose_first"] or 0):
+            self.lost += 1
+            return
         message = parse(line)
         if message is None or self.knobs.swallows(message.get("method")):
             return

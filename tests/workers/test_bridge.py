@@ -598,6 +598,20 @@ async def test_the_real_bridge_killed_and_terminated(leader, tmp_path: Path) -> 
     assert process.poll() is None
 
 
+async def test_a_bridge_that_changes_its_connection_is_ended(harness: Harness) -> None:
+    """Nothing of what it says behind that word is passed on."""
+    harness.start("""
+        print('{"jsonrpc":"2.0","method":"before"}')
+        print('{"jsonrpc":"2.0","method":"x.ai/leader_reconnected","params":{"sessionId":"s"}}')
+        print('{"jsonrpc":"2.0","method":"after"}', flush=True)
+        time.sleep(60)
+    """)
+    exit_ = await harness.ended()
+    assert (exit_.stage, exit_.signal) == ("run", signal.SIGKILL)
+    assert "its connection to the leader broke" in str(exit_)
+    assert harness.lines == [b'{"jsonrpc":"2.0","method":"before"}']
+
+
 @pytest.mark.grok
 async def test_no_leader_and_no_binary_to_start_one_from(leader, tmp_path: Path) -> None:
     """It cannot start a stray leader, and says why it ends."""

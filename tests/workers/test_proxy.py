@@ -410,6 +410,22 @@ async def test_cancel_answers_what_is_asked(client: Client) -> None:
 
 
 @scenario
+async def test_a_bridge_gets_to_know_the_hooks_of_a_session_that_it_made(client: Client) -> None:
+    """It would load the session without them when its connection to the leader breaks."""
+    hooks = {"pre_tool_use": [{"hookCallbackIds": ["x"], "timeout": 600}]}
+    bridge = await client.new_session(**{"x.ai/hooks": hooks})
+    client.send("session/prompt", PROMPT, "1")
+    new, load, prompt = bridge.lines[1:]
+    assert [m["method"] for m in (new, load, prompt)] == ["session/new", "session/load", "session/prompt"]
+    assert load["params"]["sessionId"] == "s1"
+    assert load["params"]["_meta"]["x.ai/hooks"] == new["params"]["_meta"]["x.ai/hooks"]
+    bridge.answer(load["id"], {"models": {}})
+    bridge.answer(prompt["id"], {"stopReason": "end_turn"})
+    assert client.answers == {'"new-s1"': 1, "1": 1}
+    assert client.proxy.ledger.counters["late_answers"] == 0
+
+
+@scenario
 async def test_a_lost_leader_answers_at_once_and_the_next_gets_the_sessions(client: Client) -> None:
     hooks = {"stop": [{"hookCallbackIds": ["x"], "timeout": 3}]}
     await client.new_session(rules="be kind", **{"x.ai/hooks": hooks})

@@ -194,7 +194,7 @@ async def test_a_released_bridge_leaves_no_gap(scene: Move) -> None:
     assert not [f for f in scene.old.frames if b"hooks/run" in f]
     releasing = asyncio.create_task(scene.old.proxy.holding.release())
     await settle()
-    key = next(k for k, m in scene.bridge.open.items() if m["method"] == "session/load")
+    key = [k for k, m in scene.bridge.open.items() if m["method"] == "session/load"][-1]
     scene.bridge.say(chunk("abc", 3, replay=True))
     scene.bridge.answer(key, {"_meta": {"x.ai/runningPromptId": "p1"}})
     await releasing
