@@ -52,6 +52,7 @@ class BridgeExit:
     signal: int | None = None
     stderr_tail: str = ""  #: the last ``SIZES.stderr_tail`` characters, without colours
     reason: str = ""  #: what went wrong here, when it is not the exit itself
+    hung_up: bool = False  #: the leader hung up on it
 
     def __str__(self) -> str:
         parts = [self.reason] if self.reason else []
@@ -215,7 +216,7 @@ class Bridge:
         self._remove_link()
         self._ended.set()
         code, number = (status, None) if status >= 0 else (None, -status)
-        self._on_exit(BridgeExit(self._stage, code, number, self._chatter.tail, self._reason))
+        self._on_exit(BridgeExit(self._stage, code, number, self._chatter.tail, self._reason, self._stray))
 
     def _close_stdin(self) -> None:
         self._writer.close()

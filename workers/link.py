@@ -36,6 +36,7 @@ class Loss:
     cause: Literal["bridge", "leader"]
     reason: str
     started: bool = True  #: the bridge had been up
+    hung_up: bool = False  #: the leader hung up on the bridge: what was under way may never have arrived
 
 
 class CallError(Exception):
@@ -254,7 +255,7 @@ class Link:
         future.set_result(body.get("result"))
 
     def _exited(self, exit_: BridgeExit) -> None:
-        self._lose(Loss("bridge", str(exit_)))
+        self._lose(Loss("bridge", str(exit_), hung_up=exit_.hung_up))
 
     def _leader_lost(self, reason: str) -> None:
         if self._bridge is None or self._loss.done():

@@ -18,7 +18,7 @@ from gateway.wire import jsonrpc
 from gateway.wire.acp import ErrorCode, Rule
 from gateway.wire.handoff import Succession
 from gateway.wire.jsonrpc import EngineLine, Message
-from gateway.wire.limits import LIMITS, Limits
+from gateway.wire.limits import LIMITS, SIZES, Limits
 from gateway.wire.ndjson import Overlong
 from gateway.wire.records import ConnectionRecord
 from workers.engine_lines import EngineLines
@@ -69,7 +69,14 @@ class Proxy:
         self._throttle, self._take_tools = throttle, take_tools
         # Another worker may go on with this connection: its keys must be others.
         self.ledger = Ledger(
-            secrets.token_hex(8), registry, emit, self._time_up, self._gates_expired, acks=acks, limits=limits
+            secrets.token_hex(8),
+            registry,
+            emit,
+            self._time_up,
+            self._gates_expired,
+            self._send_again,
+            acks=acks,
+            limits=limits,
         )
         self.link = successor.link if successor else Link(self, leader, limits)
         self.gates = Gatekeeper(self.ledger, self.link)
@@ -80,6 +87,7 @@ class Proxy:
         self._reattach = Reattach(self.ledger, self.link, self._lines, self.gates, self._seams, self._watch)
         self.holding = Holding(self.ledger, self._lines, self.gates, self._seams, self._deliver)
         self._held = collections.deque[tuple[Verdict, Request | None]]()
+        self._again = dict[Request, bytes]()  # lines that may have to be sent once more
         self._up = asyncio.Event()
         leader.on_broken.add(self._leader_broken)
 
@@ -132,12 +140,26 @@ class Proxy:
             self._seams.show_replays(request.session_id or "")
         if rule.effect == "prompt":
             message = self._with_rules(message, request)
+        line = jsonrpc.replace_id(message.data, request.key)
+        request.again &= len(line) <= SIZES.resend
+        if request.again:
+            kept = {r: text for r, text in self._again.items() if r.step is not Step.DONE}
+            self._again = {**kept, request: line}
+        self._write(request, line)
+
+    def _write(self, request: Request, line: bytes) -> None:
         self.ledger.requests.written(request)
         if request.is_prompt and request.session_id is not None:
             self._seams.hide_replays(request.session_id)
             self.ledger.sessions.prompt_sent(request.session_id, self.ledger.now())
-        self.link.send(jsonrpc.replace_id(message.data, request.key))
+        self.link.send(line)
         self.ledger.arm()
+
+    def _send_again(self) -> None:
+        """What the leader has never got from a bridge that it hung up on."""
+        if self.link.up:
+            for request in [r for r in self._again if r.step is Step.HELD]:
+                self._write(request, self._again.pop(request))
 
     def _may_open(self, message: Message, request: Request) -> bool:
         """Whether a session may be attached; answered if not."""
@@ -206,6 +228,7 @@ class Proxy:
 
     def link_up(self) -> None:
         self._up.set()
+        self._send_again()
         held, self._held = self._held, collections.deque()
         for verdict, request in held:
             self._forward(verdict, request)

@@ -57,7 +57,7 @@ class Reattach:
         self._seams.clear()
         self._watch.clear()
         if loss.cause == "bridge":
-            for request in ledger.requests.lose_bridge(now):
+            for request in ledger.requests.lose_bridge(now, hung_up=loss.hung_up):
                 ledger.gateway_error(request, ErrorCode.BRIDGE_LOST, loss.reason)
             hooks = ledger.guard.bridge_lost()
             self._gates.void(hooks, loss.reason)

@@ -45,6 +45,7 @@ class _Event(enum.Enum):
     ANSWERED = "answered"
     BRIDGE_LOST = "bridge lost"
     FOUND = "found"
+    TAKEN_BACK = "taken back"
 
 
 #: (step, event) → step.  A pair that is not here is a defect of the caller.
@@ -54,7 +55,10 @@ _MOVES = {
     (Step.HELD, _Event.BRIDGE_LOST): Step.HELD,  # never written: the next bridge gets it
     (Step.SENT, _Event.ANSWERED): Step.DONE,
     (Step.SENT, _Event.BRIDGE_LOST): Step.ADRIFT,
+    (Step.SENT, _Event.TAKEN_BACK): Step.HELD,
     (Step.ADRIFT, _Event.FOUND): Step.REJOINED,
+    (Step.ADRIFT, _Event.TAKEN_BACK): Step.HELD,
+    (Step.REJOINED, _Event.TAKEN_BACK): Step.HELD,
     (Step.ADRIFT, _Event.ANSWERED): Step.DONE,
     (Step.ADRIFT, _Event.BRIDGE_LOST): Step.ADRIFT,
     (Step.REJOINED, _Event.ANSWERED): Step.DONE,
@@ -74,6 +78,7 @@ class Request:
     prompt_id: str | None  #: of a prompt, once known
     deadline: float  #: monotonic seconds, infinite: none
     step: Step = Step.HELD
+    again: bool = False  #: may be sent once more; a prompt, when the engine shows that it never got it
 
     @property
     def is_prompt(self) -> bool:
@@ -115,6 +120,7 @@ class RequestBook:
         session_id: str | None,
         limit: float | None,
         now: float,
+        again: bool = False,
     ) -> Request:
         """Take a request in.  ``limit`` in seconds, None for a prompt, which runs as long as its turn.
 
@@ -129,7 +135,10 @@ class RequestBook:
             prompt_id = _text(_mapping(params.get("_meta")).get("promptId"))
         # Even a prompt is not held for ever when no leader comes.
         held = self._limits.initialize if limit is None else limit
-        request = Request(self.new_key(), id_raw, method, params, session_id, prompt_id, now + held)
+        again = again or prompt_id is not None
+        request = Request(
+            self.new_key(), id_raw, method, params, session_id, prompt_id, now + held, again=again
+        )
         self._by_key[request.key] = request
         self._ids.add(id_raw)
         return request
@@ -196,10 +205,18 @@ class RequestBook:
         for request in (named or prompts)[:1]:
             request.deadline = min(request.deadline, now + self._limits.cancel_settle)
 
-    def lose_bridge(self, now: float) -> list[Request]:
-        """The bridge died.  Returns what must be answered now; sent prompts are adrift from now on."""
+    def lose_bridge(self, now: float, *, hung_up: bool = False) -> list[Request]:
+        """The bridge died.  Returns what must be answered now; sent prompts are adrift from now on.
+
+        ``hung_up``: through no fault of a request; what may be sent again is held, once.
+        """
         lost = []
         for request in self:
+            if hung_up and request.step is Step.SENT and request.again and not request.is_prompt:
+                self.take_back(request, request.deadline)
+                continue
+            if request.is_prompt:
+                request.again &= hung_up or request.step is Step.HELD
             if request.step is Step.SENT and not request.is_prompt:
                 lost.append(request)
                 continue
@@ -207,6 +224,12 @@ class RequestBook:
                 request.deadline = now + self._limits.session_open
             request._move(_Event.BRIDGE_LOST)
         return lost
+
+    def take_back(self, request: Request, deadline: float) -> None:
+        """It will be sent once more; ``deadline``: until then, monotonic seconds."""
+        request.again = False
+        request._move(_Event.TAKEN_BACK)
+        request.deadline = deadline
 
     def taken(self) -> list[Request]:
         """Requests that the engine has or had, for when it can never answer them (leader lost)."""

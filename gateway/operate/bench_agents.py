@@ -76,13 +76,16 @@ class Agent(abc.ABC):
 
     async def start_session(self, cwd: str) -> str:
         """Initialize and open a session; its id."""
+        # A bare bridge that the leader hung up on never answers what was under way.
         await insist(functools.partial(self.request, "initialize", INITIALIZE), LIMITS.first_request)
-        return str((await self.request("session/new", {"cwd": cwd, "mcpServers": []}))["sessionId"])
+        new = functools.partial(self.request, "session/new", {"cwd": cwd, "mcpServers": []})
+        return str((await insist(new, LIMITS.first_request))["sessionId"])
 
     async def prompt(self, session: str, text: str) -> None:
         """One turn to its end."""
         blocks = [{"type": "text", "text": text}]
-        await self.request("session/prompt", {"sessionId": session, "prompt": blocks})
+        meta = {"promptId": secrets.token_hex(8)}
+        await self.request("session/prompt", {"sessionId": session, "prompt": blocks, "_meta": meta})
 
     def _message(self, data: bytes) -> None:
         if b'"agent_message_chunk"' in data:

@@ -195,13 +195,15 @@ def _ready_front(instance: Instance) -> int | None:
 async def _sessions(
     make: Callable[[], Agent], count: int, work: Path
 ) -> AsyncIterator[list[tuple[Agent, str]]]:
-    """``count`` agents, each with a session."""
+    """``count`` agents, each with a session, one after the other: of bare bridges that start together the
+    leader drops some."""
     agents = [make() for _ in range(count)]
     try:
+        opened = list[tuple[Agent, str]]()
         for agent in agents:
             await agent.open()
-        sessions = await asyncio.gather(*(agent.start_session(str(work)) for agent in agents))
-        yield list(zip(agents, sessions, strict=True))
+            opened.append((agent, await agent.start_session(str(work))))
+        yield opened
     finally:
         await asyncio.gather(*(agent.close() for agent in agents))
 

@@ -165,6 +165,7 @@ class Rule:
     session: Literal["no", "may", "must", "opens", "free"]
     limit: str | None = None  #: row of `Limits`; None: no limit (a turn), or a notification
     effect: Effect = ""  #: what the connection does besides forwarding
+    again: bool = False  #: may be sent once more when nobody knows whether the engine has got it
 
     def seconds(self, limits: Limits) -> float | None:
         """How long the answer may take, None without limit."""
@@ -177,29 +178,29 @@ class Rule:
 #: what reaches into the sessions of others (``permissions/reset``, ``yolo_mode_changed``, ``internal/*``).
 RULES: Mapping[str, Rule] = {
     "initialize": Rule("request", "no", "initialize", "initialize"),
-    "authenticate": Rule("request", "no", "initialize"),
-    "session/new": Rule("request", "no", "session_open", "new"),
-    "session/load": Rule("request", "opens", "session_open", "load"),
-    "session/resume": Rule("request", "opens", "session_open", "load"),
-    "session/list": Rule("request", "no", "request"),
+    "authenticate": Rule("request", "no", "initialize", again=True),
+    "session/new": Rule("request", "no", "session_open", "new", again=True),
+    "session/load": Rule("request", "opens", "session_open", "load", again=True),
+    "session/resume": Rule("request", "opens", "session_open", "load", again=True),
+    "session/list": Rule("request", "no", "request", again=True),
     "session/close": Rule("request", "must", "request", "close"),
     "session/prompt": Rule("request", "must", None, "prompt"),
     "session/cancel": Rule("notification", "must", None, "cancel"),
-    "session/set_mode": Rule("request", "must", "set_option", "option"),
-    "session/set_model": Rule("request", "must", "set_option", "option"),
-    "session/set_config_option": Rule("request", "must", "set_option", "option"),
+    "session/set_mode": Rule("request", "must", "set_option", "option", again=True),
+    "session/set_model": Rule("request", "must", "set_option", "option", again=True),
+    "session/set_config_option": Rule("request", "must", "set_option", "option", again=True),
     "_x.ai/interject": Rule("request", "must", "request", "interject"),
-    "_x.ai/session/info": Rule("request", "may", "request"),
-    "_x.ai/session/usage": Rule("request", "must", "request"),
-    "_x.ai/session/updates": Rule("request", "must", "request"),
+    "_x.ai/session/info": Rule("request", "may", "request", again=True),
+    "_x.ai/session/usage": Rule("request", "must", "request", again=True),
+    "_x.ai/session/updates": Rule("request", "must", "request", again=True),
     "_x.ai/session/rename": Rule("request", "must", "request"),
     "_x.ai/session/delete": Rule("request", "free", "request", "delete"),
-    "_x.ai/session/list": Rule("request", "no", "request"),
-    "_x.ai/sessions/list": Rule("request", "no", "request"),
-    "_x.ai/models/list": Rule("request", "no", "request"),
-    "_x.ai/commands/list": Rule("request", "may", "request"),
-    "_x.ai/mcp/list": Rule("request", "may", "request"),
-    "_x.ai/task/list": Rule("request", "must", "request"),
+    "_x.ai/session/list": Rule("request", "no", "request", again=True),
+    "_x.ai/sessions/list": Rule("request", "no", "request", again=True),
+    "_x.ai/models/list": Rule("request", "no", "request", again=True),
+    "_x.ai/commands/list": Rule("request", "may", "request", again=True),
+    "_x.ai/mcp/list": Rule("request", "may", "request", again=True),
+    "_x.ai/task/list": Rule("request", "must", "request", again=True),
     "_x.ai/task/kill": Rule("request", "must", "request"),
     GATE_ACK: Rule("notification", "no", None, "gate_ack"),
 }

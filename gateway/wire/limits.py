@@ -211,6 +211,7 @@ class Sizes:
     sockets: int = 512  # of one worker; a full worker is skipped
     pending_heads: int = 512  # sockets whose head is still being read
     backlog: int = 1024  # listen(2)
+    resend: int = 2**20  # a line of a client that is kept, in case that the leader never gets it
     structure: int = 2**19  # values in a client message; parsing more would hold the worker's loop
     depth: int = 127  # levels of JSON that Grok reads; a deeper line it drops without a word
     id: int = 1024  # an id of a client's request, as spelled

@@ -89,17 +89,26 @@ async def test_text_goes_on_whole_and_nothing_is_shown_twice(real: Gateway) -> N
 
 
 @pytest.mark.parametrize("pause", [0, 0.005, 0.02])
-async def test_every_request_under_way_is_answered(real: Gateway, pause: float) -> None:
+async def test_what_was_under_way_is_answered_as_if_nothing_had_happened(
+    real: Gateway, model: ScriptedModel, pause: float
+) -> None:
+    """A request is asked again; a prompt only if it never arrived, which its promptId tells."""
+    script = model.script([{"text": "x"}])
     client, bridge = await real.with_own_worker()
     session = await client.new_session(real.work, **HOOKS)
     asked = [
         await client.start("session/list", {}),
         await client.start("session/new", {"cwd": str(real.work), "mcpServers": []}),
-        await client.start_prompt(session, steps({"text": "x"})),
+        await client.start_prompt(session, script),
     ]
     await asyncio.sleep(pause)
     hang_up(bridge, real.paths.leader_socket)
-    await asyncio.wait_for(asyncio.gather(*asked), 60)
+    listed, new, prompted = await asyncio.wait_for(asyncio.gather(*asked), 60)
+    assert "result" in listed
+    assert "result" in new
+    assert prompted["result"]["stopReason"] == "end_turn"
+    assert len(model.calls(script)) == 1
+    assert client.text(session) == "x"
     await real.gone(bridge)
     async with asyncio.timeout(60):
         while "result" not in await (await client.start_prompt(session, steps({"text": "again"}))):

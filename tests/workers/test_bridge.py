@@ -598,9 +598,9 @@ async def test_the_real_bridge_killed_and_terminated(leader, tmp_path: Path) -> 
     assert process.poll() is None
 
 
-async def test_a_bridge_that_changes_its_connection_is_ended(harness: Harness) -> None:
+async def test_a_bridge_that_changes_its_connection_is_ended(make: Callable[[], Harness]) -> None:
     """Nothing of what it says behind that word is passed on."""
-    harness.start("""
+    harness = make().start("""
         print('{"jsonrpc":"2.0","method":"before"}')
         print('{"jsonrpc":"2.0","method":"x.ai/leader_reconnected","params":{"sessionId":"s"}}')
         print('{"jsonrpc":"2.0","method":"after"}', flush=True)

@@ -82,9 +82,15 @@ class FakeBridge:
             self._on_line(json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode())
 
     def die(self) -> None:
+        self._end(BridgeExit("run", 3))
+
+    def hang_up(self) -> None:
+        self._end(BridgeExit("run", signal=9, hung_up=True))
+
+    def _end(self, exit_: BridgeExit) -> None:
         if not self.closed:
             self.closed = True
-            self._on_exit(BridgeExit("run", 3))
+            self._on_exit(exit_)
 
     async def close(self) -> None:
         self.closed = True
@@ -423,6 +429,25 @@ async def test_a_bridge_gets_to_know_the_hooks_of_a_session_that_it_made(client:
     bridge.answer(prompt["id"], {"stopReason": "end_turn"})
     assert client.answers == {'"new-s1"': 1, "1": 1}
     assert client.proxy.ledger.counters["late_answers"] == 0
+
+
+@scenario
+async def test_what_may_be_repeated_is_sent_once_more_when_the_leader_hung_up(client: Client) -> None:
+    bridge = await client.new_session()
+    client.send("session/list", {}, "1")
+    client.send("session/close", {"sessionId": "s1"}, "2")
+    bridge.hang_up()
+    await settle()
+    bridge = await client.up()
+    assert client.answer_to("2")["error"]["code"] == ErrorCode.BRIDGE_LOST
+    load = next(m for m in bridge.lines if m["method"] == "session/load")
+    bridge.answer(load["id"], {"models": {}})
+    await settle()
+    assert client.answers["1"] == 0
+    assert [m["method"] for m in bridge.lines].count("session/list") == 1
+    bridge.hang_up()
+    await settle()
+    assert client.answer_to("1")["error"]["code"] == ErrorCode.BRIDGE_LOST
 
 
 @scenario
