@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import orjson
 
+from gateway.wire import acp
 from gateway.wire.insist import insist
 from gateway.wire.limits import LIMITS
 from gateway.wire.ndjson import LineSplitter
@@ -76,10 +77,8 @@ class Agent(abc.ABC):
 
     async def start_session(self, cwd: str) -> str:
         """Initialize and open a session; its id."""
-        # A bare bridge that the leader hung up on never answers what was under way.
         await insist(functools.partial(self.request, "initialize", INITIALIZE), LIMITS.first_request)
-        new = functools.partial(self.request, "session/new", {"cwd": cwd, "mcpServers": []})
-        return str((await insist(new, LIMITS.first_request))["sessionId"])
+        return str((await self.request("session/new", {"cwd": cwd, "mcpServers": []}))["sessionId"])
 
     async def prompt(self, session: str, text: str) -> None:
         """One turn to its end."""
@@ -263,6 +262,8 @@ class BareBridge(Agent, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._link.unlink(missing_ok=True)
         for line in self._lines.feed(data):
+            if acp.LEADER_RECONNECTED.encode() in line:  # what was under way will never be answered
+                self._lost()
             self._message(line)
 
     def connection_lost(self, error: Exception | None) -> None:
