@@ -16,6 +16,7 @@ from gateway.wire.audit import Decision
 from gateway.wire.jsonrpc import EngineLine, Message
 from gateway.wire.questions import GateKind, gate_kind
 from gateway.wire.records import GateClosed, GateOpened
+from workers.arrivals import Arrivals
 from workers.guard import Ack, Gate, Settled
 from workers.ledger import Ledger
 from workers.link import Link
@@ -26,8 +27,8 @@ __all__ = ["Gatekeeper", "answer_word"]
 class Gatekeeper:
     """Between the guard of a ledger and everybody who asks or answers."""
 
-    def __init__(self, ledger: Ledger, link: Link) -> None:
-        self._ledger, self._link = ledger, link
+    def __init__(self, ledger: Ledger, link: Link, arrivals: Arrivals) -> None:
+        self._ledger, self._link, self._arrivals = ledger, link, arrivals
 
     # -- the engine ----------------------------------------------------------------------------
 
@@ -65,8 +66,12 @@ class Gatekeeper:
 
     def _refuse(self, settled: Settled) -> None:
         """A gate that the client never sees."""
-        self._link.send(settled.line)
+        self._answer(settled.gate, settled.line)
         self._audit(settled.gate, "gateway", settled.line, settled.why)
+
+    def _answer(self, gate: Gate, line: bytes) -> None:
+        self._link.send(line)
+        self._arrivals.answered(gate, line)
 
     # -- the client ----------------------------------------------------------------------------
 
@@ -81,7 +86,7 @@ class Gatekeeper:
         gate = ledger.guard.answered(number.encode(), ledger.now())
         if gate is not None:
             line = gate.answer(message)
-            self._link.send(line)
+            self._answer(gate, line)
             ledger.registry.record(GateClosed(gate.shown))
             ledger.asking_changed(gate.session_id)
             self._audit(gate, "client", line)
@@ -119,7 +124,7 @@ class Gatekeeper:
 
     def _close(self, settled: Iterable[Settled], by: Literal["guard", "gateway"]) -> None:
         for one in settled:
-            self._link.send(one.line)
+            self._answer(one.gate, one.line)
             self._audit(one.gate, by, one.line, one.why)
             self._withdraw(one.gate, one.why)
 

@@ -230,6 +230,10 @@ class Guard:
         self._left = why
         return self.close_all(why)
 
+    def asks(self, id_raw: bytes) -> bool:
+        """Whether a gate with the engine's id is open."""
+        return id_raw in self._open
+
     def shows(self, shown: str) -> bool:
         """Whether a gate that the client may have seen is still open."""
         return any(gate.shown == shown for gate in self._open.values())

@@ -21,6 +21,7 @@ from gateway.wire.jsonrpc import EngineLine, Message
 from gateway.wire.limits import LIMITS, SIZES, Limits
 from gateway.wire.ndjson import Overlong
 from gateway.wire.records import ConnectionRecord
+from workers.arrivals import Arrivals
 from workers.engine_lines import EngineLines
 from workers.gatekeeper import Gatekeeper
 from workers.guard import Settled
@@ -79,12 +80,15 @@ class Proxy:
             limits=limits,
         )
         self.link = successor.link if successor else Link(self, leader, limits)
-        self.gates = Gatekeeper(self.ledger, self.link)
+        self._arrivals = Arrivals(self.ledger, self.link, self._resend)
+        self.gates = Gatekeeper(self.ledger, self.link, self._arrivals)
         self._lines = EngineLines(self.ledger, self.link, self.gates)
         self._frames = frames
         self._seams = Seams(self.ledger, self.link, self._lines, frames)
         self._watch = HookWatch(self.ledger, self.link, lent_waits)
-        self._reattach = Reattach(self.ledger, self.link, self._lines, self.gates, self._seams, self._watch)
+        self._reattach = Reattach(
+            self.ledger, self.link, self._lines, self.gates, self._seams, self._watch, self._arrivals
+        )
         self.holding = Holding(self.ledger, self._lines, self.gates, self._seams, self._deliver)
         self._held = collections.deque[tuple[Verdict, Request | None]]()
         self._again = dict[Request, bytes]()  # lines that may have to be sent once more
@@ -141,8 +145,9 @@ class Proxy:
         if rule.effect == "prompt":
             message = self._with_rules(message, request)
         line = jsonrpc.replace_id(message.data, request.key)
-        request.again &= len(line) <= SIZES.resend
-        if request.again:
+        if len(line) > SIZES.resend:
+            request.again = False
+        elif request.again or request.is_prompt:
             kept = {r: text for r, text in self._again.items() if r.step is not Step.DONE}
             self._again = {**kept, request: line}
         self._write(request, line)
@@ -152,8 +157,15 @@ class Proxy:
         if request.is_prompt and request.session_id is not None:
             self._seams.hide_replays(request.session_id)
             self.ledger.sessions.prompt_sent(request.session_id, self.ledger.now())
+            self._arrivals.prompted(request)
         self.link.send(line)
         self.ledger.arm()
+
+    def _resend(self, request: Request) -> None:
+        """A prompt of this bridge that the engine never got."""
+        if request in self._again:
+            self.ledger.requests.take_back(request, self.ledger.now() + self._limits.initialize)
+            self._send_again()
 
     def _send_again(self) -> None:
         """What the leader has never got from a bridge that it hung up on."""
@@ -194,6 +206,7 @@ class Proxy:
         session = self.ledger.sessions.get(session_id)
         if session is None:
             return
+        self._arrivals.cancelled(session)
         self.ledger.requests.cancelled(session.session_id, session.running, self.ledger.now())
         self.gates.close(self.ledger.guard.cancel(self.ledger.sessions.family(session_id)))
         self.ledger.arm()
@@ -313,6 +326,7 @@ class Proxy:
         """Another worker goes on: nothing is written or sent here any more."""
         self._leader.on_broken.discard(self._leader_broken)
         self._watch.clear()
+        self._arrivals.close()
         self._seams.clear()
         self.ledger.stop()
 
@@ -347,5 +361,6 @@ class Proxy:
         self._seams.clear()
         await self.link.close()
         self._watch.clear()
+        self._arrivals.close()
         self._leader.on_broken.discard(self._leader_broken)
         self.ledger.close()

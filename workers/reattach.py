@@ -15,6 +15,7 @@ from gateway.wire import acp, jsonrpc
 from gateway.wire.acp import ErrorCode
 from gateway.wire.jsonrpc import EngineLine
 from gateway.wire.records import ConnectionRecord
+from workers.arrivals import Arrivals
 from workers.engine_lines import EngineLines
 from workers.gatekeeper import Gatekeeper
 from workers.hook_watch import HookWatch
@@ -42,9 +43,10 @@ class Reattach:
         gates: Gatekeeper,
         seams: Seams,
         watch: HookWatch,
+        arrivals: Arrivals,
     ) -> None:
         self._ledger, self._link, self._lines, self._gates = ledger, link, lines, gates
-        self._seams, self._watch = seams, watch
+        self._seams, self._watch, self._arrivals = seams, watch, arrivals
         self._recovery: Recovery | None = None
         self._unasked = set[str]()  # sessions with a hook open that Grok will not ask again
         self._lost_turns = dict[str, str]()
@@ -125,11 +127,8 @@ class Reattach:
         if seam is not None:
             seam.load_started()
         try:
-            await self._link.call(
-                "session/load",
-                params,
-                ledger.limits.session_open,
-                lambda result: self._loaded(session, recovery, seam, result),
+            await self._arrivals.load(
+                session_id, params, lambda result: self._loaded(session, recovery, seam, result)
             )
         except EngineError as error:
             log.warning("session %s cannot be loaded again: %s", session_id, error)
@@ -173,6 +172,7 @@ class Reattach:
         """Whether a notification is dealt with here: part of a replay, or held back at a seam."""
         if self._recovery is None or not self._recovery.hides(line.session):
             return self._seams.takes(line)
+        self._arrivals.heard(line.session)
         if line.update == "turn_completed":
             self._recovery.turn_ended(TurnEnd.of(line.params))
         if (seam := self._seams.get(line.session)) is not None:

@@ -78,6 +78,8 @@ class Request:
     prompt_id: str | None  #: of a prompt, once known
     deadline: float  #: monotonic seconds, infinite: none
     step: Step = Step.HELD
+    seen: bool = False  #: the engine has told of this prompt
+    resent: bool = False
     again: bool = False  #: may be sent once more; a prompt, when the engine shows that it never got it
 
     @property
@@ -189,12 +191,14 @@ class RequestBook:
         Returns the requests that got one.
         """
         prompts = self.prompts(session_id)
+        for request in prompts:
+            request.seen |= request.prompt_id in prompt_ids
         known = {r.prompt_id for r in prompts}
         fresh = (p for p in prompt_ids if p not in known)
         nameless = (r for r in prompts if r.prompt_id is None and r.step is not Step.HELD)
         named = list[Request]()
         for request, prompt_id in zip(nameless, fresh, strict=False):
-            request.prompt_id = prompt_id
+            request.prompt_id, request.seen = prompt_id, True
             named.append(request)
         return named
 
@@ -227,7 +231,7 @@ class RequestBook:
 
     def take_back(self, request: Request, deadline: float) -> None:
         """It will be sent once more; ``deadline``: until then, monotonic seconds."""
-        request.again = False
+        request.again, request.resent = False, True
         request._move(_Event.TAKEN_BACK)
         request.deadline = deadline
 

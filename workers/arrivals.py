@@ -1,0 +1,127 @@
+"""What the engine may never have got, although its bridge is there: prompts, answers, cancels.
+
+Grok's leader reads the length and the body of a message apart; when it has something to send to that bridge
+in between, it may drop the message, mostly with the connection (`workers.bridge`), now and then without a
+sign: with ten clients that prompt at a time one prompt in forty was lost so.
+
+* A prompt is answered by signs at once: it runs, or waits in the queue.  One without a sign is sent once
+  more when the engine, asked behind it, says that its session is idle.
+* An answer to a question of the engine is repeated: Grok takes the first and ignores the others.
+* A cancel is repeated while the same prompt runs.
+* A load without a single line of its session in `Limits.load_silence` was lost, and its bridge is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from workers.guard import Gate
+from workers.ledger import Ledger
+from workers.link import CallError, EngineError, Link, Loss
+from workers.requests import Request, Step
+from workers.sessions import Session
+
+__all__ = ["Arrivals"]
+
+_SESSIONS = "_x.ai/sessions/list"
+
+
+class Arrivals:
+    """Of one connection.  ``again(request)`` sends a lost prompt once more."""
+
+    def __init__(self, ledger: Ledger, link: Link, again: Callable[[Request], None]) -> None:
+        self._ledger, self._link, self._again = ledger, link, again
+        self._loop = asyncio.get_running_loop()
+        self._looks = set[asyncio.Task[None]]()
+        self._heard = dict[str, float]()
+
+    def close(self) -> None:
+        for look in self._looks:
+            look.cancel()
+
+    # -- prompts and cancels -------------------------------------------------------------------
+
+    def prompted(self, request: Request) -> None:
+        """A prompt was written."""
+        self._later(self._look_for, request)
+
+    def cancelled(self, session: Session) -> None:
+        """The client's cancel was written."""
+        if session.running is not None:
+            self._later(self._still_runs, session, session.running)
+
+    def _later(self, look: Callable[..., None], *arguments: Any) -> None:
+        self._loop.call_later(self._ledger.limits.first_request, look, *arguments)
+
+    def _still_runs(self, session: Session, running: str) -> None:
+        if session.running == running and session.busy and self._link.up:
+            self._link.notify("session/cancel", {"sessionId": session.session_id})
+
+    def _look_for(self, request: Request) -> None:
+        if request.step is Step.SENT and not request.seen and self._link.up:
+            look = self._loop.create_task(self._ask_for(request))
+            self._looks.add(look)
+            look.add_done_callback(self._looks.discard)
+
+    async def _ask_for(self, request: Request) -> None:
+        try:
+            listed = await self._link.call(_SESSIONS, {}, self._ledger.limits.request)
+        except EngineError:
+            return  # it lives, and cannot tell
+        except CallError as error:
+            self._link.give_up(Loss("bridge", str(error), hung_up=True))
+            return
+        if request.step is not Step.SENT or request.seen:
+            return
+        if not _idle(listed, request.session_id):
+            self._later(self._look_for, request)  # it may wait behind a turn
+        elif request.resent:
+            self._link.give_up(Loss("bridge", "a prompt was lost twice", hung_up=True))
+        else:
+            self._ledger.counters["prompts_sent_again"] += 1
+            self._again(request)
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def answered(self, gate: Gate, line: bytes) -> None:
+        """A gate of the engine was answered with ``line``."""
+        pid = self._link.pid
+
+        def repeat() -> None:
+            if self._link.pid == pid and not self._ledger.guard.asks(
+                gate.id_raw
+            ):  # else the id is used again
+                self._link.send(line)
+
+        for times in (1, 4):
+            self._loop.call_later(times * self._ledger.limits.first_request, repeat)
+
+    # -- loads ---------------------------------------------------------------------------------
+
+    def heard(self, session_id: str) -> None:
+        """A line of a session that is being loaded."""
+        self._heard[session_id] = self._loop.time()
+
+    async def load(self, session_id: str, params: Any, then: Callable[[Any], None]) -> None:
+        """A ``session/load`` of our own.  Raises CallError."""
+        limits = self._ledger.limits
+        self.heard(session_id)
+        load = self._loop.create_task(self._link.call("session/load", params, limits.session_open, then))
+        try:
+            while not (await asyncio.wait([load], timeout=limits.load_silence))[0]:
+                if self._loop.time() - self._heard[session_id] >= limits.load_silence:
+                    self._link.give_up(Loss("bridge", "a session/load was lost", hung_up=True))
+            await load
+        finally:
+            load.cancel()
+
+
+def _idle(listed: Any, session_id: str | None) -> bool:
+    inner = listed.get("result") if isinstance(listed, dict) else None
+    sessions = (inner if isinstance(inner, dict) else {}).get("sessions")
+    return any(
+        isinstance(one, dict) and one.get("sessionId") == session_id and one.get("activity") == "idle"
+        for one in (sessions if isinstance(sessions, list) else ())
+    )
