@@ -8,7 +8,7 @@ sign: with ten clients that prompt at a time one prompt in forty was lost so.
   more when the engine, asked behind it, says that its session is idle.
 * An answer to a question of the engine is repeated: Grok takes the first and ignores the others.
 * A cancel is repeated while the same prompt runs.
-* A load without a single line of its session in `Limits.load_silence` was lost, and its bridge is given up.
+* A load that is followed by silence is sent once more.
 """
 
 from __future__ import annotations
@@ -105,17 +105,41 @@ class Arrivals:
         self._heard[session_id] = self._loop.time()
 
     async def load(self, session_id: str, params: Any, then: Callable[[Any], None]) -> None:
-        """A ``session/load`` of our own.  Raises CallError."""
-        limits = self._ledger.limits
-        self.heard(session_id)
-        load = self._loop.create_task(self._link.call("session/load", params, limits.session_open, then))
+        """A ``session/load`` of our own, once more after each silence; ``then(result)`` for the first answer.
+
+        Raises CallError.
+        """
+        limits, pause, answered = self._ledger.limits, self._ledger.limits.first_request, False
+
+        def first(result: Any) -> None:
+            nonlocal answered
+            if not answered:
+                answered = True
+                then(result)
+
+        loads = set[asyncio.Task[Any]]()
         try:
-            while not (await asyncio.wait([load], timeout=limits.load_silence))[0]:
-                if self._loop.time() - self._heard[session_id] >= limits.load_silence:
-                    self._link.give_up(Loss("bridge", "a session/load was lost", hung_up=True))
-            await load
+            while True:
+                asked = self._loop.time()
+                load = self._link.call("session/load", params, limits.session_open, first)
+                loads.add(self._loop.create_task(load))
+                while not (done := await _first_of(loads, pause)):
+                    if self._heard.get(session_id, 0) < asked:
+                        break  # not a word
+                    asked = self._loop.time()
+                if done:
+                    done.pop().result()
+                    return
+                pause *= 2
         finally:
-            load.cancel()
+            for each in loads:
+                each.cancel()
+            await asyncio.gather(*loads, return_exceptions=True)
+
+
+async def _first_of(tasks: set[asyncio.Task[Any]], seconds: float) -> set[asyncio.Task[Any]]:
+    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    return done
 
 
 def _idle(listed: Any, session_id: str | None) -> bool:

@@ -32,21 +32,27 @@ from gateway.wire.leases import Leases
 from gateway.wire.limits import LIMITS, SIZES, Limits
 from gateway.wire.process import Exit, Identity
 from gateway.wire.records import Owned
-from workers import lent_endpoint
 from workers.connection import Connection
 from workers.connection_state import State
 from workers.handovers import HandOvers
 from workers.leader import LeaderWatch
 from workers.lent_tools import LentTools
-from workers.pi.connection import PiConnection
 from workers.successor import Successor
 
 __all__ = ["Worker"]
 
 log = logging.getLogger(__name__)
 
-_KINDS: dict[str, type[Connection]] = {"ws": Connection, "pi": PiConnection}
 _NOT_HERE = b"HTTP/1.1 %b\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+def _kind(name: str) -> type[Connection]:
+    """The class for a kind of socket.  A worker that serves no Pi starts without what Pi needs, 40 ms."""
+    if name != "pi":
+        return Connection
+    from workers.pi.connection import PiConnection
+
+    return PiConnection
 
 
 class Worker:
@@ -130,7 +136,7 @@ class Worker:
         self._claim("disowns", tokens=removed)
 
     def succeed(self, word: Succession, successor: Successor, kind: str) -> None:
-        connection = _KINDS[kind].succeed(self, word, successor)
+        connection = _kind(kind).succeed(self, word, successor)
         self._connections[connection.id] = connection
         self._claim("owns", [connection.id])
         self._tell_load()
@@ -218,6 +224,8 @@ class Worker:
     async def _take(self, offer: SocketOffer, head: bytes, sock: socket.socket) -> None:
         self._counters[f"taken_{offer.kind}"] += 1
         if offer.kind == "mcp":
+            from workers import lent_endpoint  # 15 ms of a start
+
             await lent_endpoint.serve(sock, head, self._lenders.get)
         elif self.state == "ready" or offer.conn in self._connections:
             await self._attach(offer, head, sock)
@@ -229,7 +237,7 @@ class Worker:
         if connection is None:
             await self._hand_overs.drop(offer.conn)
             try:
-                kind = _KINDS[offer.kind]
+                kind = _kind(offer.kind)
                 if offer.conn:
                     connection = kind.take_over(self, offer.conn)
                 else:
