@@ -36,10 +36,10 @@ class AgentError(Exception):
 
 
 class Agent(abc.ABC):
-    """One ACP client.  ``chunks`` counts the pieces of text that came; ``gone`` is set when it ends."""
+    """One ACP client.  ``gone`` is set when it ends."""
 
     def __init__(self) -> None:
-        self.chunks = 0
+        self._chunks = list[bytes]()
         self.gone = asyncio.Event()
         self._numbers = 0
         self._answers = dict[int, asyncio.Future[Mapping[str, Any]]]()
@@ -54,6 +54,11 @@ class Agent(abc.ABC):
 
     @abc.abstractmethod
     def _send(self, message: bytes) -> None: ...
+
+    def text(self) -> str:
+        """All text that came.  Read only now: to look at each piece would slow the measurement down."""
+        updates = (orjson.loads(chunk)["params"]["update"] for chunk in self._chunks)
+        return "".join(update["content"]["text"] for update in updates)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """The result, within LIMITS.ready seconds.  Raises AgentError."""
@@ -88,7 +93,7 @@ class Agent(abc.ABC):
 
     def _message(self, data: bytes) -> None:
         if b'"agent_message_chunk"' in data:
-            self.chunks += 1
+            self._chunks.append(bytes(data))
         elif b'"result":' in data or b'"error":' in data:
             message = orjson.loads(data)
             future = self._answers.get(message.get("id")) if "method" not in message else None

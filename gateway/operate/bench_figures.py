@@ -115,13 +115,15 @@ async def _stream(instance: Instance, rounds: int) -> list[Figure]:
             started = time.perf_counter()
             await asyncio.gather(*(agent.prompt(session, f"count to {CHUNKS}") for agent, session in opened))
             seconds = time.perf_counter() - started
-            missing = [agent.chunks for agent, _ in opened if agent.chunks < CHUNKS]
-            if missing:
-                raise AgentError(f"{len(missing)} clients got fewer than {CHUNKS} chunks: {missing}")
+            cut = [
+                text[-20:] for agent, _ in opened if not (text := agent.text().rstrip()).endswith(str(CHUNKS))
+            ]
+            if cut:
+                raise AgentError(f"{len(cut)} of {STREAMS} texts are cut: {cut}")
             return seconds
 
     async def bare_answers() -> float:
-        """The leader hangs up on a bare bridge now and then, and nothing repeats what was under way."""
+        """The leader hangs up on a bare bridge now and then, or cuts its text: nothing mends that."""
         for _ in range(BARE_TRIES - 1):
             with contextlib.suppress(AgentError):
                 return await all_answers(instance.bare)

@@ -61,7 +61,7 @@ async def test_client_counts_chunks_and_answers_pings(short_tmp: Path) -> None:
         await client.open()
         session = await client.start_session("/tmp")
         await client.prompt(session, "x" * 70_000)
-        assert client.chunks == 3
+        assert len(client._chunks) == 3
         assert gateway.received[-1]["params"]["prompt"][0]["text"] == "x" * 70_000
         await gateway.break_off()
         await asyncio.wait_for(client.gone.wait(), 60)
@@ -100,7 +100,7 @@ async def test_bridge_counts_and_ends(tmp_path: Path) -> None:
     assert await bridge.request("good", {}) == {"a": 1}
     with pytest.raises(AgentError, match="no"):
         await bridge.request("bad", {})
-    assert bridge.chunks == 2
+    assert len(bridge._chunks) == 2
     assert list(tmp_path.iterdir()) == [script]  # it could not start itself again
     await bridge.close()
     assert bridge.gone.is_set()
