@@ -5,7 +5,8 @@ in between, it may drop the message, mostly with the connection (`workers.bridge
 sign: with ten clients that prompt at a time one prompt in forty was lost so.
 
 * A prompt is answered by signs at once: it runs, or waits in the queue.  One without a sign is sent once
-  more when the engine, asked behind it, says that its session is idle.
+  more when the engine, asked behind it, says that its session is idle.  When the signs end, too, the end of
+  the turn was lost: the next bridge finds it in the replay.
 * An answer to a question of the engine is repeated: Grok takes the first and ignores the others.
 * A cancel is repeated while the same prompt runs.
 * A load that is followed by silence is sent once more.
@@ -14,6 +15,8 @@ sign: with ten clients that prompt at a time one prompt in forty was lost so.
 from __future__ import annotations
 
 import asyncio
+import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +39,7 @@ class Arrivals:
         self._loop = asyncio.get_running_loop()
         self._looks = set[asyncio.Task[None]]()
         self._heard = dict[str, float]()
+        self._suspects = weakref.WeakSet[Request]()
 
     def close(self) -> None:
         for look in self._looks:
@@ -60,28 +64,40 @@ class Arrivals:
             self._link.notify("session/cancel", {"sessionId": session.session_id})
 
     def _look_for(self, request: Request) -> None:
-        if request.step is Step.SENT and not request.seen and self._link.up:
+        if request.step is not Step.SENT:
+            return  # answered, or left to the next bridge
+        if request.seen and self._silence(request) < self._ledger.limits.probe_interval:
+            self._loop.call_later(self._ledger.limits.probe_interval, self._look_for, request)
+        elif self._link.up:
             look = self._loop.create_task(self._ask_for(request))
             self._looks.add(look)
             look.add_done_callback(self._looks.discard)
 
+    def _silence(self, request: Request) -> float:
+        """Seconds since anything was heard of its session."""
+        return self._loop.time() - self._heard.get(request.session_id or "", -math.inf)
+
     async def _ask_for(self, request: Request) -> None:
+        """Whether the engine works at a prompt that gives no sign."""
         try:
-            listed = await self._link.call(_SESSIONS, {}, self._ledger.limits.request)
+            listed = await self._link.call(_SESSIONS, {}, self._ledger.limits.probe_timeout)
         except EngineError:
             return  # it lives, and cannot tell
         except CallError as error:
             self._link.give_up(Loss("bridge", str(error), hung_up=True))
             return
-        if request.step is not Step.SENT or request.seen:
+        if request.step is not Step.SENT:
             return
         if not _idle(listed, request.session_id):
-            self._later(self._look_for, request)  # it may wait behind a turn
-        elif request.resent:
-            self._link.give_up(Loss("bridge", "a prompt was lost twice", hung_up=True))
-        else:
+            self._later(self._look_for, request)  # at work, or behind a turn
+        elif not request.seen and not request.resent:
             self._ledger.counters["prompts_sent_again"] += 1
             self._again(request)
+        elif request in self._suspects:
+            self._link.give_up(Loss("bridge", "the end of a turn was lost", hung_up=True))
+        else:  # it may have ended just now
+            self._suspects.add(request)
+            self._later(self._look_for, request)
 
     # -- answers -------------------------------------------------------------------------------
 
@@ -101,7 +117,7 @@ class Arrivals:
     # -- loads ---------------------------------------------------------------------------------
 
     def heard(self, session_id: str) -> None:
-        """A line of a session that is being loaded."""
+        """A line of a session came."""
         self._heard[session_id] = self._loop.time()
 
     async def load(self, session_id: str, params: Any, then: Callable[[Any], None]) -> None:
@@ -124,7 +140,7 @@ class Arrivals:
                 load = self._link.call("session/load", params, limits.session_open, first)
                 loads.add(self._loop.create_task(load))
                 while not (done := await _first_of(loads, pause)):
-                    if self._heard.get(session_id, 0) < asked:
+                    if self._heard.get(session_id, -math.inf) < asked:
                         break  # not a word
                     asked = self._loop.time()
                 if done:

@@ -222,6 +222,7 @@ class Proxy:
 
     def _deliver(self, line: EngineLine) -> None:
         self._watch.heard(line)
+        self._arrivals.heard(line.session)
         if line.kind == "notification":
             if not self._reattach.takes(line):
                 self._lines.notification(line)

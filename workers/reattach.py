@@ -172,7 +172,6 @@ class Reattach:
         """Whether a notification is dealt with here: part of a replay, or held back at a seam."""
         if self._recovery is None or not self._recovery.hides(line.session):
             return self._seams.takes(line)
-        self._arrivals.heard(line.session)
         if line.update == "turn_completed":
             self._recovery.turn_ended(TurnEnd.of(line.params))
         if (seam := self._seams.get(line.session)) is not None:

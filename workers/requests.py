@@ -66,7 +66,7 @@ _MOVES = {
 }
 
 
-@dataclasses.dataclass(slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False, weakref_slot=True)
 class Request:
     """One open request of the client."""
 
