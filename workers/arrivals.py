@@ -51,6 +51,10 @@ class Arrivals:
         """A prompt was written."""
         self._later(self._look_for, request)
 
+    def doubted(self, request: Request) -> None:
+        """Nothing tells of a prompt that the last bridge had got."""
+        self._later(self._look_for_lost, request)
+
     def cancelled(self, session: Session) -> None:
         """The client's cancel was written."""
         if session.running is not None:
@@ -68,16 +72,26 @@ class Arrivals:
             return  # answered, or left to the next bridge
         if request.seen and self._silence(request) < self._ledger.limits.probe_interval:
             self._loop.call_later(self._ledger.limits.probe_interval, self._look_for, request)
-        elif self._link.up:
-            look = self._loop.create_task(self._ask_for(request))
+        else:
+            self._look(request, Step.SENT)
+
+    def _look_for_lost(self, request: Request) -> None:
+        if request.step is Step.REJOINED:
+            self._look(request, Step.REJOINED)
+
+    def _look(self, request: Request, step: Step) -> None:
+        if self._link.up:
+            look = self._loop.create_task(self._ask_for(request, step))
             self._looks.add(look)
             look.add_done_callback(self._looks.discard)
+        elif step is Step.REJOINED:
+            self._later(self._look_for_lost, request)
 
     def _silence(self, request: Request) -> float:
         """Seconds since anything was heard of its session."""
         return self._loop.time() - self._heard.get(request.session_id or "", -math.inf)
 
-    async def _ask_for(self, request: Request) -> None:
+    async def _ask_for(self, request: Request, step: Step) -> None:
         """Whether the engine works at a prompt that gives no sign."""
         try:
             listed = await self._link.call(_SESSIONS, {}, self._ledger.limits.probe_timeout)
@@ -86,10 +100,11 @@ class Arrivals:
         except CallError as error:
             self._link.give_up(Loss("bridge", str(error), hung_up=True))
             return
-        if request.step is not Step.SENT:
+        if request.step is not step:
             return
+        look_again = self._look_for if step is Step.SENT else self._look_for_lost
         if not _idle(listed, request.session_id):
-            self._later(self._look_for, request)  # at work, or behind a turn
+            self._later(look_again, request)  # at work, or behind a turn
         elif not request.seen and not request.resent:
             self._ledger.counters["prompts_sent_again"] += 1
             self._again(request)
@@ -97,7 +112,7 @@ class Arrivals:
             self._link.give_up(Loss("bridge", "the end of a turn was lost", hung_up=True))
         else:  # it may have ended just now
             self._suspects.add(request)
-            self._later(self._look_for, request)
+            self._later(look_again, request)
 
     # -- answers -------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class Ledger:
 
     ``time_up(request)`` is called when a request gets no answer in time, before its error is sent; it
     returns the error's text.  ``gates_expired(settled)`` passes on the guard's own answers.
-    ``taken_back()``: a prompt that never arrived waits to be sent once more.
+    ``doubtful(request)``: a prompt may never have arrived, or its turn starts just now.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Ledger:
         emit: Callable[[bytes], None],
         time_up: Callable[[Request], str],
         gates_expired: Callable[[list[Settled]], None],
-        taken_back: Callable[[], None],
+        doubtful: Callable[[Request], None],
         *,
         acks: bool,
         limits: Limits = LIMITS,
@@ -85,7 +85,7 @@ class Ledger:
         self.registry, self.emit, self.limits = registry, emit, limits
         self.counters = collections.Counter[str]()
         self.loss = ""  #: how the last bridge was lost, for people
-        self._time_up, self._gates_expired, self._taken_back = time_up, gates_expired, taken_back
+        self._time_up, self._gates_expired, self._doubtful = time_up, gates_expired, doubtful
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -163,8 +163,8 @@ class Ledger:
         """Answer a prompt whose response can never come."""
         request, end = outcome.request, outcome.end
         if end is None and request.again:
-            self.requests.take_back(request, self.now() + self.limits.initialize)
-            self._taken_back()
+            self.requests.doubt(request)
+            self._doubtful(request)
         elif end is None:
             text = f"the turn was lost with its bridge: {self.loss}" if self.loss else "the turn was lost"
             self.gateway_error(request, ErrorCode.BRIDGE_LOST, text)

@@ -75,7 +75,7 @@ class Proxy:
             emit,
             self._time_up,
             self._gates_expired,
-            self._send_again,
+            lambda request: self._arrivals.doubted(request),
             acks=acks,
             limits=limits,
         )

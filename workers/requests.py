@@ -229,6 +229,11 @@ class RequestBook:
             request._move(_Event.BRIDGE_LOST)
         return lost
 
+    def doubt(self, request: Request) -> None:
+        """Nothing tells of a prompt of a lost bridge: as if its turn went on, until somebody has looked."""
+        if request.step is Step.ADRIFT:
+            self.found(request)
+
     def take_back(self, request: Request, deadline: float) -> None:
         """It will be sent once more; ``deadline``: until then, monotonic seconds."""
         request.again, request.resent = False, True

@@ -95,6 +95,9 @@ async def test_a_bridge_that_does_not_answer_is_given_up(client: Client) -> None
     await pause(LIMITS.first_request + LIMITS.probe_timeout)
     bridge = await client.up()
     bridge.answer(asked(bridge, "session/load")[0]["id"], {"models": {}})
+    await pause(LIMITS.first_request)
+    assert not asked(bridge, "session/prompt")  # it may be about to start
+    told(bridge, "idle")
     await settle()
     assert len(asked(bridge, "session/prompt")) == 1
     assert client.answers["1"] == 0
