@@ -36,7 +36,11 @@ class Instance:
         own |= {"GROK_GATEWAY_GROK": str(engine.binary), "GROK_HOME": str(home / "none")}
         # Grok runs a login shell for each session: what a user's profile does is not the gateway's cost.
         own["HOME"] = str(home)
-        kept = {k: v for k, v in os.environ.items() if k not in KEYS and not k.startswith("GROK_GATEWAY_")}
+        # Nor may every start compile the program anew.
+        left_out = {*KEYS, "PYTHONDONTWRITEBYTECODE"}
+        kept = {
+            k: v for k, v in os.environ.items() if k not in left_out and not k.startswith("GROK_GATEWAY_")
+        }
         self.environ = {**kept, **own}
         self.paths = Paths.from_environment(self.environ)
         self.work = home / "work"
