@@ -94,7 +94,8 @@ class Arrivals:
     async def _ask_for(self, request: Request, step: Step) -> None:
         """Whether the engine works at a prompt that gives no sign."""
         try:
-            listed = await self._link.call(_SESSIONS, {}, self._ledger.limits.probe_timeout)
+            # A prompt of 40 MiB occupies the leader for 7 s.
+            listed = await self._link.call(_SESSIONS, {}, self._ledger.limits.request)
         except EngineError:
             return  # it lives, and cannot tell
         except CallError as error:
@@ -103,8 +104,10 @@ class Arrivals:
         if request.step is not step:
             return
         look_again = self._look_for if step is Step.SENT else self._look_for_lost
-        if not _idle(listed, request.session_id):
-            self._later(look_again, request)  # at work, or behind a turn
+        if not _idle(listed, request.session_id):  # at work, or behind a turn
+            limits = self._ledger.limits
+            pause = limits.probe_interval if request.seen else limits.first_request
+            self._loop.call_later(pause, look_again, request)
         elif not request.seen and not request.resent:
             self._ledger.counters["prompts_sent_again"] += 1
             self._again(request)

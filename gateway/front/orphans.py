@@ -258,10 +258,6 @@ class Orphans:
         """Its client's socket is on the way to a worker."""
         self._book.offered(conn, self._clock())
 
-    async def rescue(self, conn: str, sessions: Sequence[str], reason: str) -> bool:
-        """A living worker has lost a bridge and wants these turns ended: whether nothing is at work."""
-        return await self._rescuer.rescue([Ward(conn, tuple(sessions))], reason)
-
     def _is_held(self, conn: str) -> bool:
         return self._unread[conn] > 0 or self._book.held(conn)
 

@@ -170,7 +170,7 @@ class Roster:
 
 
 class Bereft(Protocol):
-    """Who looks after the connections of a lost worker, and the turns of a worker that asks for it."""
+    """Who looks after the connections of a lost worker."""
 
     def worker_lost(self, worker: Identity | None, connections: Collection[str]) -> None:
         """The channel to a worker has broken; it had these connections."""
@@ -180,9 +180,6 @@ class Bereft(Protocol):
 
     def offered(self, conn: str) -> None:
         """A socket that resumes this connection is on its way to a worker."""
-
-    async def rescue(self, conn: str, sessions: Sequence[str], reason: str) -> bool:
-        """End the turns of these sessions: whether nothing of them is at work any more."""
 
 
 class Workers:
@@ -316,8 +313,6 @@ class Workers:
                 self._roster.owns(name, fields.get("connections", ()), fields.get("tokens", ()))
             case "disowns":
                 self._roster.disowns(name, fields.get("connections", ()), fields.get("tokens", ()))
-            case "rescue":
-                self._later(self._rescue(channel, packet))
             case "handover":
                 self._later(self._hand_overs.pass_on(name, channel, packet))
         packet.close_fds()
@@ -333,12 +328,6 @@ class Workers:
         if name is not None:
             self._roster.offered(name)
         return name
-
-    async def _rescue(self, channel: Channel, packet: Packet) -> None:
-        fields = packet.fields
-        sessions = [session["sessionId"] for session in fields["sessions"]]
-        idle = await self._bereft.rescue(fields["conn"], sessions, fields["reason"])
-        channel.answer(packet, "rescued", idle=idle)
 
     def _left(self, name: str) -> None:
         self._channels.pop(name, None)

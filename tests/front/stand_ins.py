@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -148,15 +148,9 @@ class StandInBridge:
 class NobodyBereft:
     """Looks after nothing; ``rescues`` are those that were asked for."""
 
-    def __init__(self) -> None:
-        self.rescues = list[tuple[str, list[str], str]]()
-
     def worker_lost(self, worker: Identity | None, connections: Collection[str]) -> None: ...
     def worker_back(self, worker: Identity) -> None: ...
     def offered(self, conn: str) -> None: ...
-    async def rescue(self, conn: str, sessions: Sequence[str], reason: str) -> bool:
-        self.rescues.append((conn, list(sessions), reason))
-        return True
 
 
 class StandInEscrow:

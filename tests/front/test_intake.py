@@ -20,7 +20,6 @@ from gateway.front.admission import Gate, Page
 from gateway.front.intake import Intake
 from gateway.front.roster import Roster, Workers
 from gateway.front.web import Response, health
-from gateway.wire.control import Packet
 from gateway.wire.handoff import LeaderInfo, SocketOffer
 from gateway.wire.limits import LIMITS, SIZES
 from tests.conftest import find_free_port
@@ -415,13 +414,3 @@ async def test_the_end_does_not_wait_for_what_is_held(
     await setting.until(lambda: setting.intake.counters["held"])
     await setting.intake.close()
     assert await answer == b""
-
-
-async def test_a_worker_may_ask_for_a_rescue(setting: Setting) -> None:
-    worker = setting.add("worker_00")
-    await setting.until(lambda: setting.roster.ready)
-    (channel,) = worker.server.channels
-    fields = {"conn": CONN, "sessions": [{"sessionId": "s1"}], "reason": "its bridge ended"}
-    answer = await channel.request(Packet("rescue", fields))
-    assert (answer.op, answer.fields["idle"]) == ("rescued", True)
-    assert setting.bereft.rescues == [(CONN, ["s1"], "its bridge ended")]

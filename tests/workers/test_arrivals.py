@@ -92,7 +92,7 @@ async def test_a_turn_whose_end_was_lost_is_looked_up_by_the_next_bridge(client:
 async def test_a_bridge_that_does_not_answer_is_given_up(client: Client) -> None:
     bridge = await client.new_session()
     client.send("session/prompt", named("p1"), "1")
-    await pause(LIMITS.first_request + LIMITS.probe_timeout)
+    await pause(LIMITS.first_request + LIMITS.request)
     bridge = await client.up()
     bridge.answer(asked(bridge, "session/load")[0]["id"], {"models": {}})
     await pause(LIMITS.first_request)
