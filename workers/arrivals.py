@@ -7,6 +7,7 @@ sign: with ten clients that prompt at a time one prompt in forty was lost so.
 * A prompt is answered by signs at once: it runs, or waits in the queue.  One without a sign is sent once
   more when the engine, asked behind it, says that its session is idle.  When the signs end, too, the end of
   the turn was lost: the next bridge finds it in the replay.
+* A request that may be repeated is, after a silence.
 * An answer to a question of the engine is repeated: Grok takes the first and ignores the others.
 * A cancel is repeated while the same prompt runs.
 * A load that is followed by silence is sent once more.
@@ -50,6 +51,26 @@ class Arrivals:
     def prompted(self, request: Request) -> None:
         """A prompt was written."""
         self._later(self._look_for, request)
+
+    def requested(self, request: Request, repeat: Callable[[], None]) -> None:
+        """A request that may be repeated was written: it is, after each silence, as long as it is open."""
+        pause = self._ledger.limits.first_repeat
+        if isinstance(request.params, dict) and request.params.get("mcpServers"):
+            pause = self._ledger.limits.request  # they are started first
+        self._repeat_after(pause, request, repeat)
+
+    def _repeat_after(self, pause: float, request: Request, repeat: Callable[[], None]) -> None:
+        asked = self._loop.time()
+
+        def look() -> None:
+            if request.step is not Step.SENT or not self._link.up:
+                return
+            if self._heard.get(request.session_id or "-", -math.inf) < asked:
+                self._ledger.counters["requests_repeated"] += 1
+                repeat()
+            self._repeat_after(2 * pause, request, repeat)
+
+        self._loop.call_later(pause, look)
 
     def doubted(self, request: Request) -> None:
         """Nothing tells of a prompt that the last bridge had got."""

@@ -144,6 +144,11 @@ class EngineLines:
 
     # -- answers that come too late ------------------------------------------------------------
 
+    def repeated(self, request: Request) -> None:
+        """The request was sent once more: of two sessions that it makes, one must go."""
+        if acp.RULES[request.method].effect == "new" and len(self._abandoned) < SIZES.open_requests:
+            self._abandoned[request.key] = request
+
     def abandon(self, request: Request) -> None:
         """The request gets an error now, as its time is up; a late success must leave nothing behind."""
         if acp.RULES[request.method].effect in ("new", "load"):

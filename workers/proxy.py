@@ -158,8 +158,14 @@ class Proxy:
             self._seams.hide_replays(request.session_id)
             self.ledger.sessions.prompt_sent(request.session_id, self.ledger.now())
             self._arrivals.prompted(request)
+        elif request in self._again:
+            self._arrivals.requested(request, lambda: self._repeat(request, line))
         self.link.send(line)
         self.ledger.arm()
+
+    def _repeat(self, request: Request, line: bytes) -> None:
+        self._lines.repeated(request)
+        self.link.send(line)
 
     def _resend(self, request: Request) -> None:
         """A prompt of this bridge that the engine never got."""
@@ -171,7 +177,7 @@ class Proxy:
         """What the leader has never got from a bridge that it hung up on."""
         if self.link.up:
             for request in [r for r in self._again if r.step is Step.HELD]:
-                self._write(request, self._again.pop(request))
+                self._write(request, self._again[request])
 
     def _may_open(self, message: Message, request: Request) -> bool:
         """Whether a session may be attached; answered if not."""

@@ -81,6 +81,9 @@ class Limits:
     chatter: float = _row(10, "a child that talks without end must fill neither the log nor the loop")
     exec_look: float = _row(0.002, "a child has called exec a millisecond after its start")
     bridge_start: float = _row(15, "0.3 s measured, 1.3 s with ten at once")
+    first_repeat: float = _row(
+        3, "a client's request without an answer; `session/new` needs 0.1 s, 2 s in a crowd"
+    )
     first_request: float = _row(1, "a message that gives no sign may be lost; sent again, the pause doubles")
     leader_poll: float = _row(0.02, "a starting leader is looked at this often; it needs 0.2 s")
     leftovers: float = _row(1, "TERM to KILL for tools of a dead leader: the next one waits for it")
