@@ -258,7 +258,7 @@ class Proxy:
         self._up.clear()
         self.holding.clear()
         self._reattach.lost(loss)
-        if loss.cause == "bridge" and not loss.started:
+        if loss.cause == "bridge" and not loss.started and not loss.hung_up:
             for request in self.ledger.requests:
                 if request.step is Step.HELD:  # the next bridge would most likely fail as well
                     self.ledger.gateway_error(request, ErrorCode.BRIDGE_LOST, loss.reason)
