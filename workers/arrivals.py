@@ -21,6 +21,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from gateway.wire.insist import insist
+from gateway.wire.limits import SIZES
 from workers.guard import Gate
 from workers.ledger import Ledger
 from workers.link import CallError, EngineError, Link, Loss
@@ -145,9 +147,8 @@ class Arrivals:
         pid = self._link.pid
 
         def repeat() -> None:
-            if self._link.pid == pid and not self._ledger.guard.asks(
-                gate.id_raw
-            ):  # else the id is used again
+            used_again = self._ledger.guard.asks(gate.id_raw)
+            if self._link.pid == pid and not used_again:
                 self._link.send(line)
 
         for times in (1, 4):
@@ -158,13 +159,15 @@ class Arrivals:
     def heard(self, session_id: str) -> None:
         """A line of a session came."""
         self._heard[session_id] = self._loop.time()
+        if len(self._heard) > 2 * SIZES.sessions:  # those of closed sessions
+            self._heard = {known: at for known, at in self._heard.items() if known in self._ledger.sessions}
 
     async def load(self, session_id: str, params: Any, then: Callable[[Any], None]) -> None:
         """A ``session/load`` of our own, once more after each silence; ``then(result)`` for the first answer.
 
         Raises CallError.
         """
-        limits, pause, answered = self._ledger.limits, self._ledger.limits.first_request, False
+        limits, answered = self._ledger.limits, False
 
         def first(result: Any) -> None:
             nonlocal answered
@@ -172,29 +175,11 @@ class Arrivals:
                 answered = True
                 then(result)
 
-        loads = set[asyncio.Task[Any]]()
-        try:
-            while True:
-                asked = self._loop.time()
-                load = self._link.call("session/load", params, limits.session_open, first)
-                loads.add(self._loop.create_task(load))
-                while not (done := await _first_of(loads, pause)):
-                    if self._heard.get(session_id, -math.inf) < asked:
-                        break  # not a word
-                    asked = self._loop.time()
-                if done:
-                    done.pop().result()
-                    return
-                pause *= 2
-        finally:
-            for each in loads:
-                each.cancel()
-            await asyncio.gather(*loads, return_exceptions=True)
-
-
-async def _first_of(tasks: set[asyncio.Task[Any]], seconds: float) -> set[asyncio.Task[Any]]:
-    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    return done
+        await insist(
+            lambda: self._link.call("session/load", params, limits.session_open, first),
+            limits.first_request,
+            silent=lambda since: self._heard.get(session_id, -math.inf) < since,
+        )
 
 
 def _idle(listed: Any, session_id: str | None) -> bool:

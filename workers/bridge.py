@@ -37,8 +37,6 @@ __all__ = ["Bridge", "BridgeExit", "Stage"]
 
 log = logging.getLogger(__name__)
 
-_RECONNECTED = b'{"jsonrpc":"2.0","method":"%s"' % acp.LEADER_RECONNECTED.encode()
-
 #: start: nothing came from it yet.  run: its first message came.  stop: we asked it to end.
 Stage = Literal["start", "run", "stop"]
 
@@ -236,7 +234,7 @@ class Bridge:
 
     def _output(self, data: bytes) -> None:
         for line in self._lines.feed(data):
-            if line.startswith(_RECONNECTED):
+            if line.startswith(acp.RECONNECTED_LINE):
                 self._stray = True
                 self._reason = self._reason or "its connection to the leader broke"
                 self.kill()

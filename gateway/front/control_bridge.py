@@ -32,7 +32,6 @@ __all__ = ["BridgeStartError", "ControlBridge", "NoAnswerError"]
 log = logging.getLogger(__name__)
 
 PROBE = "_x.ai/models/list"
-_RECONNECTED = b'{"jsonrpc":"2.0","method":"%s"' % acp.LEADER_RECONNECTED.encode()
 
 
 class BridgeStartError(Exception):
@@ -172,7 +171,7 @@ class ControlBridge:
             self._transports.append(transport)
 
     def _received(self, data: bytes) -> None:
-        if data.startswith(_RECONNECTED):
+        if data.startswith(acp.RECONNECTED_LINE):
             log.warning("the control bridge lost its connection to the leader and made another: it is ended")
             self._process.kill()  # what was under way is lost, and a rescue must not take it for heard
             self._end()

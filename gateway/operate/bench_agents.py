@@ -267,7 +267,7 @@ class BareBridge(Agent, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._link.unlink(missing_ok=True)
         for line in self._lines.feed(data):
-            if acp.LEADER_RECONNECTED.encode() in line:  # what was under way will never be answered
+            if line.startswith(acp.RECONNECTED_LINE):  # what was under way will never be answered
                 self._lost()
             self._message(line)
 

@@ -46,6 +46,7 @@ QUEUE_CHANGED = "_x.ai/queue/changed"
 #: Also while the leader lives: Grok's leader hangs up on a bridge when something for it comes between the
 #: length and the body of a message that it reads.  Requests, answers and hooks under way are lost.
 LEADER_RECONNECTED = "x.ai/leader_reconnected"
+RECONNECTED_LINE = b'{"jsonrpc":"2.0","method":"x.ai/leader_reconnected"'  # how its line begins
 
 #: A request of the gateway to a client: a call of a tool that it lends.
 LENT_CALL = "_x.ai/mcp/sdk_call"

@@ -15,16 +15,24 @@ __all__ = ["insist"]
 T = TypeVar("T")
 
 
-async def insist(ask: Callable[[], Coroutine[Any, Any, T]], pause: float) -> T:
+async def insist(
+    ask: Callable[[], Coroutine[Any, Any, T]],
+    pause: float,
+    silent: Callable[[float], bool] = lambda since: True,
+) -> T:
     """The first answer to ``ask``, which is called again after ``pause`` seconds, then twice that, and so on.
 
-    Bounded by the first call's own limit.  Raises what the first call that fails raises.
+    ``silent(since)``: whether no sign has come since then (seconds of the loop); otherwise it is waited for
+    once more before it is called again.  Bounded by the first call's own limit.  Raises what the first call
+    that fails raises.
     """
-    calls = set[asyncio.Task[T]]()
+    loop, calls = asyncio.get_running_loop(), set[asyncio.Task[T]]()
     try:
         while True:
-            calls.add(asyncio.create_task(ask()))
-            done, _ = await asyncio.wait(calls, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            asked = loop.time()
+            calls.add(loop.create_task(ask()))
+            while not (done := await _first_of(calls, pause)) and not silent(asked):
+                asked = loop.time()
             if done:
                 return done.pop().result()
             pause *= 2
@@ -32,3 +40,8 @@ async def insist(ask: Callable[[], Coroutine[Any, Any, T]], pause: float) -> T:
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def _first_of(calls: set[asyncio.Task[T]], seconds: float) -> set[asyncio.Task[T]]:
+    done, _ = await asyncio.wait(calls, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    return done
