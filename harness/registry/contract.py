@@ -11,7 +11,6 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from harness.outcome import Notification, ToolOutput
@@ -30,7 +29,6 @@ __all__ = [
     "ToolSpec",
 ]
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 T = TypeVar("T")
 
 
@@ -102,20 +100,6 @@ _READ_ONLY = frozenset(
     }
 )
 
-_LABELS.get(self, "Tool")
-
-    @classmethod
-    def _missing_(cls, value: object) -> ToolKind:
-        return cls.OTHER
-
-
-_READ_ONLY = frozenset(
-    ToolKind(k)
-    for k in (
-        "read search lsp list_dir list memory_search memory_get web_search web_fetch enter_plan exit_plan ask_user"
-    ).split()
-)
-
 _LABELS: Mapping[ToolKind, str] = {
     ToolKind.READ: "Read",
     ToolKind.EDIT: "Edit",
@@ -172,17 +156,17 @@ class ToolSpec:
     kind: ToolKind
     description: str
     input_schema: Mapping[str, Any]
-    params_schema: Mapping[str, Any] = _NOTHING
-    default_params: Mapping[str, Any] = _NOTHING
+    params_schema: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    default_params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     open_params: bool = False
     requires: Expr = TRUE
     concessions: tuple[Mapping[str, Any], ...] = ()
-    input_when: Mapping[str, Expr] = _NOTHING
+    input_when: Mapping[str, Expr] = dataclasses.field(default_factory=dict)
     unadvertised: frozenset[str] = frozenset()
-    aliases: Mapping[str, str] = _NOTHING
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     read_only: bool | None = None
     notifications: tuple[str, ...] = ()
-    reads: Mapping[str, str] = _NOTHING
+    reads: Mapping[str, str] = dataclasses.field(default_factory=dict)
     variant: str = ""
 
     @property
@@ -195,12 +179,12 @@ class ToolSpec:
 
     @property
     def input_properties(self) -> Mapping[str, Any]:
-        properties: Mapping[str, Any] = self.input_schema.get("properties", _NOTHING)
+        properties: Mapping[str, Any] = self.input_schema.get("properties", {})
         return properties
 
 
 class Tool(Protocol):
-    """One tool: its spec and its work.  ``run`` returns logical failures and raises `ToolFault` for the rest."""
+    """One tool: its spec and its work.  ``run`` returns logical failures and raises `ToolFault` else."""
 
     @property
     def spec(self) -> ToolSpec: ...
