@@ -57,6 +57,7 @@ class EngineSizes:
     )
 
     # -- workspace -----------------------------------------------------------------------------------
+    symlink_hops: int = _size(40, "links in a row before a path counts as a loop, as in the kernel")
 
     # -- terminal, tasks, monitor --------------------------------------------------------------------
 
