@@ -62,11 +62,11 @@ class Arrivals:
         self._repeat_after(pause, request, repeat)
 
     def _repeat_after(self, pause: float, request: Request, repeat: Callable[[], None]) -> None:
-        asked = self._loop.time()
+        asked, pid = self._loop.time(), self._link.pid
 
         def look() -> None:
-            if request.step is not Step.SENT or not self._link.up:
-                return
+            if request.step is not Step.SENT or self._link.pid != pid:
+                return  # answered, or another bridge has it
             if self._heard.get(request.session_id or "-", -math.inf) < asked:
                 self._ledger.counters["requests_repeated"] += 1
                 repeat()

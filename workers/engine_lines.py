@@ -20,6 +20,7 @@ from workers.link import Link
 from workers.recovery import ended
 from workers.requests import Request
 from workers.sessions import Session
+from workers.turn_ends import TurnEnds
 
 __all__ = ["EngineLines"]
 
@@ -35,6 +36,7 @@ class EngineLines:
     def __init__(self, ledger: Ledger, link: Link, gates: Gatekeeper) -> None:
         self._ledger, self._link, self._gates = ledger, link, gates
         self._abandoned = dict[bytes, Request]()
+        self.turn_ends = TurnEnds(ledger, self._answered)
 
     # -- notifications -------------------------------------------------------------------------
 
@@ -57,6 +59,7 @@ class EngineLines:
         if end is not None and session is not None:
             for outcome in ended(session, ledger.requests, end):
                 ledger.settle(outcome)
+            self.turn_ends.passed(end)
 
     # -- responses -----------------------------------------------------------------------------
 
@@ -65,7 +68,10 @@ class EngineLines:
         request = self._ledger.requests.find(line.id_raw)
         if request is None:
             self._late(line)
-            return
+        elif not self.turn_ends.holds(request, line):
+            self._answered(request, line)
+
+    def _answered(self, request: Request, line: EngineLine) -> None:
         frame = None
         if "error" not in line.body:
             result = line.body.get("result")

@@ -97,6 +97,7 @@ class Session:
     options: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  #: by configId
     running: str | None = None  #: prompt id of the running turn
     queued: tuple[str, ...] = ()  #: prompt ids that wait
+    ended: tuple[str, ...] = ()  #: prompt ids of the last turns that ended
     turns: int = 0  #: generation: turns seen to start
     background: int = 0  #: background commands running
     rules_due: bool = False  #: Grok has forgotten the rules: they go in front of the next prompt
@@ -336,6 +337,7 @@ class SessionBook:
         return None
 
     def _turn_ended(self, session: Session, prompt_id: str, now: float) -> None:
+        session.ended = (*session.ended[1 - SIZES.ended_turns :], prompt_id)
         if session.running in (prompt_id, None) and not session.queued:
             session.running = None
             session.move(Event.QUIET, now)

@@ -85,6 +85,7 @@ class Limits:
         3, "a client's request without an answer; `session/new` needs 0.1 s, 2 s in a crowd"
     )
     first_request: float = _row(1, "a message that gives no sign may be lost; sent again, the pause doubles")
+    late_text: float = _row(3, "with 20 turns at a time, text came up to 1 s behind the answer to its prompt")
     leader_poll: float = _row(0.02, "a starting leader is looked at this often; it needs 0.2 s")
     leftovers: float = _row(1, "TERM to KILL for tools of a dead leader: the next one waits for it")
     version: float = _row(10, "answer to --version: 0.04 s; a cold disk reads 166 MB")
@@ -210,6 +211,7 @@ class Sizes:
     chatter: int = 100  # lines of a child's stderr, or noise on its stdout, logged within `Limits.chatter`
     open_requests: int = 256  # of one client, unanswered
     open_gates: int = 256  # of one client
+    ended_turns: int = 8  # of one session, remembered for answers that come after them
     sessions: int = 64  # of one connection
     sockets: int = 512  # of one worker; a full worker is skipped
     pending_heads: int = 512  # sockets whose head is still being read

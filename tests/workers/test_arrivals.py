@@ -29,6 +29,12 @@ def queued(bridge: FakeBridge, running: str) -> None:
     bridge.say({"method": "_x.ai/queue/changed", "params": params})
 
 
+def ended(bridge: FakeBridge, prompt_id: str) -> None:
+    update = {"sessionUpdate": "turn_completed", "prompt_id": prompt_id, "stop_reason": "end_turn"}
+    params = {"sessionId": "s1", "update": update}
+    bridge.say({"method": "_x.ai/session_notification", "params": params})
+
+
 async def pause(seconds: float) -> None:
     await asyncio.sleep(seconds)
     await settle()
@@ -48,6 +54,7 @@ async def test_a_prompt_without_a_sign_is_sent_once_more(client: Client) -> None
     first, again = asked(bridge, "session/prompt")
     assert first == again
     queued(bridge, "p1")
+    ended(bridge, "p1")
     bridge.answer(again["id"], {"stopReason": "end_turn"})
     assert client.answers["1"] == 1
     await pause(60)
