@@ -103,6 +103,9 @@ class MemoryFileSystem:
     ) -> Stat:
         self.on_step("open", path)
         parent, name = self._parent(path)
+        old = self._check_target(parent, name, path, expected)
+        if old is not None:
+            self._permit(old, _WRITE, path)
         self._permit(parent, _WRITE | _SEARCH, path)
         self.on_step("write", path)
         written = _Node(next(self._inodes), 0o644, next(self._clock), bytes(data))
@@ -176,7 +179,8 @@ class MemoryFileSystem:
 
     def _find(self, path: str, *, follow: bool = True, hops: int = 0) -> _Node:
         """Walk to the node; a link on the way is followed, the last one only with ``follow``."""
-        node, names, trail = self._root, _names(path)[::-1], []
+        trail: list[_Node] = []
+        node, names = self._root, _names(path)[::-1]
         while names:
             name = names.pop()
             if name == "..":
@@ -227,7 +231,9 @@ class MemoryFileSystem:
                 raise os_error(errno.EISDIR, path)
         if expected is ABSENT and old is not None:
             raise PathChangedError(path, "a file has appeared there")
-        if isinstance(expected, Stat) and (old is None or old.stat() != expected):
+        if isinstance(expected, Stat) and old is None:
+            raise PathChangedError(path, "the file has gone meanwhile")
+        if isinstance(expected, Stat) and old is not None and old.stat() != expected:
             raise PathChangedError(path, "the file was changed meanwhile")
         return old
 

@@ -7,10 +7,9 @@ file that is read or written, whatever was put in its place meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from harness.outcome import Notification
 from harness.workspace.filesystem import Entry, Expected, FileContent, FileSystem, Stat
