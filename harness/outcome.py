@@ -73,9 +73,9 @@ class ToolOutput:
     locations: tuple[Location, ...] = ()
     settles: frozenset[str] = frozenset()
 
-    def raw(self) -> dict[str, Any]:
-        """The client's projection as one JSON object."""
-        return {"type": self.type, **self.fields}
+    def raw(self) -> dict[str, Any] | None:
+        """The client's projection as one JSON object; None where a call never became a tool's work."""
+        return {"type": self.type, **self.fields} if self.type else None
 
 
 class FaultKind(StrEnum):

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CallContext",
+    "ClientContract",
     "ClientRequests",
     "Names",
+    "Resource",
     "Resources",
     "Tool",
     "ToolKind",
@@ -146,7 +148,9 @@ class ToolSpec:
     ``concessions`` are overlays of parameters under which the tool can do without something that is
     missing (a terminal without its background); the composer tries them in order before it drops the tool.
     ``input_when`` says under which own parameters an input property is offered; ``unadvertised`` properties
-    are accepted and not shown.  ``aliases`` are other keys for an input property that are understood.
+    are accepted and not shown.  ``aliases`` are other keys for an input property that are understood, in
+    ``scalar_lists`` a single value counts as a list of one.  ``figures`` fill the ``{name}`` placeholders of
+    descriptions (a parameter of the same name wins); ``shape`` may adjust the offered schema by parameters.
     ``variant`` is the tag of the parsed input in a client's ``rawInput``.  ``reads`` maps the keys of the
     small input projection that every tool-call event carries to input properties.
     """
@@ -164,6 +168,9 @@ class ToolSpec:
     input_when: Mapping[str, Expr] = dataclasses.field(default_factory=dict)
     unadvertised: frozenset[str] = frozenset()
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    scalar_lists: frozenset[str] = frozenset()
+    figures: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    shape: Callable[[dict[str, Any], Mapping[str, Any]], None] | None = None
     read_only: bool | None = None
     notifications: tuple[str, ...] = ()
     reads: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -190,6 +197,25 @@ class Tool(Protocol):
     def spec(self) -> ToolSpec: ...
 
     async def run(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput: ...
+
+
+class Resource(StrEnum):
+    """What session and client may provide beside tools; requirements name them."""
+
+    NOTIFICATIONS = "notifications"  # somebody hears what is told between two results
+    QUESTIONS = "questions"  # somebody answers a question of the model
+    PLAN_APPROVAL = "plan_approval"  # somebody approves a plan
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientContract:
+    """What the client brings: the resources it offers and its own names for tools and parameters.
+
+    ``renames`` maps a qualified id to the client's name of the tool (or None) and of its parameters.
+    """
+
+    offers: frozenset[str] = frozenset(Resource)
+    renames: Mapping[str, tuple[str | None, Mapping[str, str]]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
