@@ -29,6 +29,9 @@ class EngineLimits:
     short_lived: float = _row(1, "a signalled command that lived less may have been hit by its own pkill")
 
     # -- workspace -----------------------------------------------------------------------------------
+    vcs: float = _row(30, "a git command on a large checkout with a cold cache; then it counts as stuck")
+    vcs_terminate: float = _row(1, "TERM to KILL: git removes its lock files in milliseconds")
+    path_hints: float = _row(0.1, "looking for what a wrong path may have meant; the model waits for it")
 
     # -- terminal, tasks, monitor --------------------------------------------------------------------
 
@@ -57,6 +60,11 @@ class EngineSizes:
     )
 
     # -- workspace -----------------------------------------------------------------------------------
+    vcs_output: int = _size(16 << 20, "bytes of a status or diff; more is cut and said to be")
+    vcs_complaint: int = _size(64 << 10, "bytes of what a program says on its error output")
+    pipe_read: int = _size(64 << 10, "bytes; what a pipe holds")
+    path_similar: int = _size(3, "names suggested for a missing file")
+    path_component: int = _size(255, "bytes of one name; no common filesystem takes more")
     symlink_hops: int = _size(40, "links in a row before a path counts as a loop, as in the kernel")
 
     # -- terminal, tasks, monitor --------------------------------------------------------------------
