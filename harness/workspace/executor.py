@@ -13,7 +13,7 @@ import dataclasses
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Protocol
 
 from gateway.wire.process import end_group, spawn, wait_exit
@@ -29,7 +29,6 @@ class Execution:
     argv: Sequence[str]
     cwd: str
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    stdin: bytes | None = None
     timeout: float = LIMITS.vcs
     output_limit: int = SIZES.vcs_output
 
@@ -70,7 +69,6 @@ class HostExecutor:
             self._wrap(execution.argv, execution.cwd),
             env={**self._env, **execution.env},
             cwd=execution.cwd,
-            stdin=subprocess.DEVNULL if execution.stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
@@ -84,7 +82,7 @@ class HostExecutor:
         timed_out = False
         try:
             async with asyncio.timeout(execution.timeout):
-                await self._watch(process, streams, execution.stdin, full)
+                await self._watch(process, streams, full)
         except TimeoutError:
             timed_out = True
         finally:
@@ -105,7 +103,6 @@ class HostExecutor:
     async def _watch(
         process: subprocess.Popen[bytes],
         streams: Sequence[_Collector],
-        stdin: bytes | None,
         full: asyncio.Event,
     ) -> None:
         """Until both outputs are closed and the program has ended, or enough was read."""
@@ -115,9 +112,6 @@ class HostExecutor:
             await wait_exit(process, LIMITS.vcs)
 
         tasks = [asyncio.ensure_future(to_the_end()), asyncio.ensure_future(full.wait())]
-        if stdin is not None:
-            assert process.stdin is not None
-            tasks[0] = asyncio.ensure_future(_both(_feed(process.stdin, stdin), to_the_end()))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -168,17 +162,3 @@ class _Collector:
             self._loop.remove_reader(self._pipe.fileno())
             self._pipe.close()
         self.closed.set()
-
-
-async def _both(*steps: Coroutine[None, None, None]) -> None:
-    await asyncio.gather(*steps)
-
-
-async def _feed(pipe: IO[bytes], data: bytes) -> None:
-    """Hand over the input without waiting in the loop for a program that reads slowly."""
-
-    def write() -> None:
-        with contextlib.suppress(BrokenPipeError), pipe:
-            pipe.write(data)
-
-    await asyncio.to_thread(write)

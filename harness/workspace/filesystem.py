@@ -145,9 +145,9 @@ class FileSystem(Protocol):
 def canonical(fs: FileSystem, path: str, *, strict: bool = False) -> str:
     """The path with every link followed, also a dangling one.
 
-    What does not exist yet is kept as written, so that a file about to be created has a canonical path
-    too; ``strict`` raises `FileNotFoundError` instead.  ``..`` is applied after the links before it, as
-    the kernel does: taking it off the text first would lead ``link/../x`` elsewhere.
+    What does not exist or may not be looked at is kept as written, so that a file about to be created has
+    a canonical path too; ``strict`` raises instead.  ``..`` is applied after the links before it, as the
+    kernel does: taking it off the text first would lead ``link/../x`` elsewhere.
     """
     pending = path.split("/")[::-1]
     done: list[str] = []
@@ -161,19 +161,20 @@ def canonical(fs: FileSystem, path: str, *, strict: bool = False) -> str:
             continue
         here = "/" + "/".join([*done, name])
         try:
-            kind = fs.lstat(here).kind
-        except (FileNotFoundError, NotADirectoryError):
+            target = fs.readlink(here) if fs.lstat(here).kind is FileKind.SYMLINK else None
+        except OSError:
             if strict:
                 raise
-            done.append(name)
-            continue
-        if kind is not FileKind.SYMLINK:
+            target = None
+        if target is None:
             done.append(name)
             continue
         hops += 1
         if hops > SIZES.symlink_hops:
-            raise os_error(errno.ELOOP, path)
-        target = fs.readlink(here)
+            if strict:
+                raise os_error(errno.ELOOP, path)
+            done.append(name)
+            continue
         if target.startswith("/"):
             done.clear()
         pending.extend(target.split("/")[::-1])
