@@ -143,6 +143,9 @@ _LABELS: Mapping[ToolKind, str] = {
 class ToolSpec:
     """Everything that can be known of a tool without calling it.
 
+    ``params_rules`` are expressions over the parameters alone, each with what is wrong when it fails;
+    ``managed`` tools have versions of their behaviour (only ``current`` exists here).  A ``verbatim`` input
+    schema was written by somebody else and is neither shaped nor enforced: its server does that.
     ``description`` and the descriptions inside ``input_schema`` are templates (`harness.registry.templates`).
     ``params_schema`` describes the configuration parameters; ``open_params`` lets unknown ones pass.
     ``concessions`` are overlays of parameters under which the tool can do without something that is
@@ -163,12 +166,15 @@ class ToolSpec:
     params_schema: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     default_params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     open_params: bool = False
+    params_rules: tuple[tuple[Expr, str], ...] = ()
+    managed: bool = False
     requires: Expr = TRUE
     concessions: tuple[Mapping[str, Any], ...] = ()
     input_when: Mapping[str, Expr] = dataclasses.field(default_factory=dict)
     unadvertised: frozenset[str] = frozenset()
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     scalar_lists: frozenset[str] = frozenset()
+    verbatim: bool = False
     figures: Mapping[str, int] = dataclasses.field(default_factory=dict)
     shape: Callable[[dict[str, Any], Mapping[str, Any]], None] | None = None
     read_only: bool | None = None
