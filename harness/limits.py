@@ -34,10 +34,34 @@ class EngineLimits:
     path_hints: float = _row(0.1, "looking for what a wrong path may have meant; the model waits for it")
 
     # -- terminal, tasks, monitor --------------------------------------------------------------------
+    command_default: float = _row(120, "of a foreground command that names no time limit")
+    command_ceiling: float = _row(36_000, "the longest foreground limit a model may name")
+    command_longest: float = _row(36_000, "nothing that a model started runs longer")
+    command_foreground: float = _row(300, "blocks a turn at most so long where nothing can be moved away")
+    command_block: float = _row(15, "then a foreground command goes on in the background")
+    output_chunk: float = _row(0.1, "pause between two looks of a client at a running output")
+    output_drain: float = _row(2, "a child of an ended command may still hold its pipe")
+    kill_grace: float = _row(1, "TERM to KILL for a command and all it started")
+    kill_reap: float = _row(5, "a process that the kernel does not give up is left to it")
+    kill_look: float = _row(0.02, "pause between two looks for what is still alive")
+    login_shell: float = _row(5, "a login shell that takes longer is not waited for")
+    task_kept: float = _row(300, "an ended task with its output; then only what it was")
+    wait_default: float = _row(30, "a wait that names no limit")
+    wait_longest: float = _row(3_600, "a single wait for tasks")
+    monitor_longest: float = _row(36_000, "a monitor that is not persistent")
+    monitor_tick: float = _row(0.2, "lines of one tick are one event")
+    monitor_refill: float = _row(2, "one more event may wake its owner")
+    monitor_stop: float = _row(30, "of suppression without a pause; then the monitor ends")
 
     # -- file tools ----------------------------------------------------------------------------------
 
     # -- model, session, agent -----------------------------------------------------------------------
+    model_connect: float = _row(20, "a connection to a model endpoint; a local one takes a millisecond")
+    model_idle: float = _row(600, "without a byte of the answer: a large model thinks that long, a dead one for ever")
+    retry_first: float = _row(2, "before a broken model call is made again; the pauses double")
+    retry_last: float = _row(30, "the longest pause between two tries")
+    retry_after_most: float = _row(120, "a server that asks for more is not waited for; the user may decide")
+    cancel_settle: float = _row(2, "tools that were told to stop may clean up; afterwards they are let go")
 
     # -- permissions, hooks --------------------------------------------------------------------------
 
@@ -68,10 +92,36 @@ class EngineSizes:
     symlink_hops: int = _size(40, "links in a row before a path counts as a loop, as in the kernel")
 
     # -- terminal, tasks, monitor --------------------------------------------------------------------
+    command_output: int = _size(20_000, "characters of an output in memory, half head and half tail")
+    wrap_column: int = _size(2_000, "characters in one line for the model; longer ones are wrapped")
+    log_kill: int = _size(5 * 2**30, "bytes of a log; a command that writes more is ended")
+    log_retained: int = _size(64 * 2**20, "bytes of a log that stay when its command has ended")
+    log_prefix: int = _size(2**20, "bytes of an ended task's log read back")
+    pipe_read: int = _size(64 * 1024, "bytes of one read: what a pipe holds")
+    pipe_turn: int = _size(2**20, "bytes read from one command before others have their turn")
+    tombstones: int = _size(100, "ended tasks remembered without their output")
+    wait_ids: int = _size(20, "tasks in one question")
+    task_preview: int = _size(2_000, "bytes shown of a task's output above `tool_output`")
+    monitor_line: int = _size(500, "bytes of one line of an event")
+    monitor_event: int = _size(3_000, "bytes of one event")
+    monitor_buffer: int = _size(2**20, "bytes of a line without an end, or read in one tick")
+    monitor_bucket: int = _size(10, "events at once, before the rate counts")
 
     # -- file tools ----------------------------------------------------------------------------------
 
     # -- model, session, agent -----------------------------------------------------------------------
+    model_event: int = _size(16 * 2**20, "bytes of one event of a stream; the largest seen has 3 MB")
+    model_answer: int = _size(64 * 2**20, "bytes of one whole answer of a model")
+    model_error: int = _size(2_000, "characters of what an endpoint says about a failure")
+    model_error_body: int = _size(64 * 2**10, "bytes read of the body of a refusal")
+    model_retries: int = _size(15, "tries after the first, for what may pass: 5xx, broken streams, silence")
+    rate_limit_tries: int = _size(2, "tries of a call that is refused for its rate")
+    jitter_percent: int = _size(25, "percent added to a pause at random, so that clients do not come together")
+    client_line: int = _size(64 * 2**20, "bytes of one line of a client")
+    open_prompts: int = _size(256, "prompts waiting in one session")
+    context_window: int = _size(200_000, "tokens, of a model whose configuration does not say")
+    bytes_per_token: int = _size(4, "of English and code, for estimates before a model has counted")
+    title: int = _size(80, "characters of a session's title taken from its first prompt")
 
     # -- permissions, hooks --------------------------------------------------------------------------
 
