@@ -57,7 +57,9 @@ class EngineLimits:
 
     # -- model, session, agent -----------------------------------------------------------------------
     model_connect: float = _row(20, "a connection to a model endpoint; a local one takes a millisecond")
-    model_idle: float = _row(600, "without a byte of the answer: a large model thinks that long, a dead one for ever")
+    model_idle: float = _row(
+        600, "without a byte of the answer: a large model thinks that long, a dead one for ever"
+    )
     retry_first: float = _row(2, "before a broken model call is made again; the pauses double")
     retry_last: float = _row(30, "the longest pause between two tries")
     retry_after_most: float = _row(120, "a server that asks for more is not waited for; the user may decide")
@@ -84,6 +86,9 @@ class EngineSizes:
     )
 
     # -- workspace -----------------------------------------------------------------------------------
+    git_pointer: int = _size(8 << 10, "bytes of a .git file or a commondir: one path")
+    git_config: int = _size(1 << 20, "bytes of a git configuration file")
+    ignore_file: int = _size(4 << 20, "bytes of a .gitignore; generated ones reach a few hundred kB")
     vcs_output: int = _size(16 << 20, "bytes of a status or diff; more is cut and said to be")
     vcs_complaint: int = _size(64 << 10, "bytes of what a program says on its error output")
     pipe_read: int = _size(64 << 10, "bytes; what a pipe holds")
@@ -116,7 +121,9 @@ class EngineSizes:
     model_error_body: int = _size(64 * 2**10, "bytes read of the body of a refusal")
     model_retries: int = _size(15, "tries after the first, for what may pass: 5xx, broken streams, silence")
     rate_limit_tries: int = _size(2, "tries of a call that is refused for its rate")
-    jitter_percent: int = _size(25, "percent added to a pause at random, so that clients do not come together")
+    jitter_percent: int = _size(
+        25, "percent added to a pause at random, so that clients do not come together"
+    )
     client_line: int = _size(64 * 2**20, "bytes of one line of a client")
     open_prompts: int = _size(256, "prompts waiting in one session")
     context_window: int = _size(200_000, "tokens, of a model whose configuration does not say")
