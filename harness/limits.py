@@ -54,6 +54,8 @@ class EngineLimits:
     monitor_stop: float = _row(30, "of suppression without a pause; then the monitor ends")
 
     # -- file tools ----------------------------------------------------------------------------------
+    search: float = _row(20, "a search of a whole checkout; longer means that the pattern or the disk is bad")
+    question: float = _row(1800, "a person who is asked something may be away for half an hour")
 
     # -- model, session, agent -----------------------------------------------------------------------
     model_connect: float = _row(20, "a connection to a model endpoint; a local one takes a millisecond")
@@ -113,6 +115,32 @@ class EngineSizes:
     monitor_bucket: int = _size(10, "events at once, before the rate counts")
 
     # -- file tools ----------------------------------------------------------------------------------
+    file_bytes: int = _size(64 << 20, "bytes of a file that is taken into memory to be read or edited")
+    edit_context: int = _size(3, "lines shown before and after a changed place")
+    edit_nearest: int = _size(200, "bytes of the hint that quotes the line that came nearest")
+    edit_lines: int = _size(8, "line numbers listed in a hint; the rest is counted")
+    edit_attempts: int = _size(5, "tries of an edit while somebody else keeps writing the same file")
+    read_lines: int = _size(1_000, "lines of a file in one reading")
+    read_tokens: int = _size(25_000, "tokens of one reading, estimated; more would crowd out the conversation")
+    read_anchor: int = _size(10, "lines from one line number to the next")
+    binary_sample: int = _size(8_192, "bytes looked at to tell text from binary")
+    binary_percent: int = _size(30, "percent of unprintable bytes above which a file is no text")
+    list_text: int = _size(10_000, "characters of a listing")
+    list_items: int = _size(100_000, "entries visited for a listing, at the first level and below it")
+    list_extensions: int = _size(3, "file types named in the summary of a folder that is not shown")
+    grep_lines: int = _size(200, "lines of matches that are shown when nothing is asked for")
+    grep_lines_most: int = _size(2_000, "lines of matches, whatever is asked for")
+    grep_entries: int = _size(500, "files that are listed when nothing is asked for")
+    grep_entries_most: int = _size(10_000, "files that are listed, whatever is asked for")
+    grep_output: int = _size(5_000_000, "bytes taken from a search")
+    grep_line: int = _size(1_000, "characters of one matching line")
+    grep_body: int = _size(40_000, "bytes of matches given to the model")
+    grep_file: int = _size(5 << 20, "bytes of a file; larger ones are data, not source")
+    glob_files: int = _size(100, "files of a glob")
+    compat_read_lines: int = _size(2_000, "lines of a file in one reading of the compatibility family")
+    compat_read_line: int = _size(2_000, "characters of one line there")
+    compat_read_bytes: int = _size(50 << 10, "bytes of one reading there")
+    compat_grep: int = _size(100, "matches of one search there")
 
     # -- model, session, agent -----------------------------------------------------------------------
     model_event: int = _size(16 * 2**20, "bytes of one event of a stream; the largest seen has 3 MB")
