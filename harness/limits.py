@@ -121,7 +121,7 @@ class EngineSizes:
     edit_lines: int = _size(8, "line numbers listed in a hint; the rest is counted")
     edit_attempts: int = _size(5, "tries of an edit while somebody else keeps writing the same file")
     read_lines: int = _size(1_000, "lines of a file in one reading")
-    read_tokens: int = _size(25_000, "tokens of one reading, estimated; more would crowd out the conversation")
+    read_tokens: int = _size(25_000, "tokens of one reading, estimated; more crowds out the conversation")
     read_anchor: int = _size(10, "lines from one line number to the next")
     binary_sample: int = _size(8_192, "bytes looked at to tell text from binary")
     binary_percent: int = _size(30, "percent of unprintable bytes above which a file is no text")

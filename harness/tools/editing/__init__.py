@@ -1,0 +1,1 @@
+"""Exact replacement in the bytes of a file, as pure functions: no file is opened here."""
