@@ -154,7 +154,8 @@ class ToolSpec:
     are accepted and not shown.  ``aliases`` are other keys for an input property that are understood, in
     ``scalar_lists`` a single value counts as a list of one.  ``figures`` fill the ``{name}`` placeholders of
     descriptions (a parameter of the same name wins); ``shape`` may adjust the offered schema by parameters.
-    ``variant`` is the tag of the parsed input in a client's ``rawInput``.  ``reads`` maps the keys of the
+    ``variant`` is the tag of the parsed input in a client's ``rawInput``, ``shown_defaults`` what stands
+    there for properties that were left out.  ``reads`` maps the keys of the
     small input projection that every tool-call event carries to input properties.
     """
 
@@ -181,6 +182,7 @@ class ToolSpec:
     notifications: tuple[str, ...] = ()
     reads: Mapping[str, str] = dataclasses.field(default_factory=dict)
     variant: str = ""
+    shown_defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def key(self) -> str:

@@ -1,0 +1,164 @@
+"""Reminders: what the model must hear although it did not ask, at the end of the next result.
+
+The client never sees them, and the tool's own text stays as it is; a reminder stands in an element of its
+own behind it.  The most important one tells that a background task has ended.  Three ways lead there: the
+result of a call that waits for it, a reminder, and a prompt that wakes an idle session.  All of them ask
+one `CompletionBook`, so that each end is told exactly once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from harness.limits import LIMITS, SIZES
+from harness.registry.contract import Names, ToolKind
+
+__all__ = ["TAG", "CompletionBook", "Ended", "completions", "concatenated", "new_skills", "wrap"]
+
+TAG = "system-reminder"
+
+
+class CompletionBook:
+    """Whose end has been told; it survives with the session.
+
+    A task is *reserved* while a prompt that will tell of it is waiting to be sent.
+    """
+
+    def __init__(self) -> None:
+        self._told = set[str]()
+        self._reserved = set[str]()
+
+    def tell(self, task_id: str) -> bool:
+        """Whether the end of this task may be told now: True once, and never again."""
+        self._reserved.discard(task_id)
+        if task_id in self._told:
+            return False
+        self._told.add(task_id)
+        return True
+
+    def is_open(self, task_id: str) -> bool:
+        """Neither told nor about to be told by somebody else."""
+        return task_id not in self._told and task_id not in self._reserved
+
+    def reserve(self, task_id: str) -> bool:
+        """Take the telling over; False when it is told or taken."""
+        if not self.is_open(task_id):
+            return False
+        self._reserved.add(task_id)
+        return True
+
+    def release(self, task_id: str) -> None:
+        """The prompt that was to tell of it will not be sent."""
+        self._reserved.discard(task_id)
+
+    def restore(self, told: Iterable[str]) -> None:
+        self._told.update(told)
+
+    def state(self) -> Mapping[str, Any]:
+        return {"told": sorted(self._told)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ended:
+    """A background task that has ended; ``outcome`` is ready to be read ("exit code 3", "signal 9")."""
+
+    task_id: str
+    outcome: str
+    description: str
+    seconds: float
+    output: str
+    output_bytes: int
+    log: str
+    by_signal: bool = False
+    by_user: bool = False
+
+
+def wrap(text: str, reminders: Sequence[str], tag: str = TAG) -> str:
+    """A result's text with its reminders behind it."""
+    return "\n\n".join([text, *(f"<{tag}>\n{reminder}\n</{tag}>" for reminder in reminders)])
+
+
+# -- background tasks ------------------------------------------------------------------------------
+
+
+def completions(
+    ended: Iterable[Ended],
+    running: Mapping[str, str],
+    settled: frozenset[str],
+    book: CompletionBook,
+    names: Names,
+) -> list[str]:
+    """Reminders of the ends that nobody has told; ``running`` are the other tasks and what they do.
+
+    ``settled`` were told by the very result that these follow.
+    """
+    for task_id in settled:
+        book.tell(task_id)
+    told = [_ended(task, names) for task in ended if book.is_open(task.task_id) and book.tell(task.task_id)]
+    if told and running:
+        told[-1] += f"\n{_still_running(running, names)}"
+    return told
+
+
+def _ended(task: Ended, names: Names) -> str:
+    lines = [
+        f'The background task "{task.task_id}" has ended: {task.outcome}, after {_duration(task.seconds)}.'
+    ]
+    lines.append(f"It ran: {task.description}")
+    if task.by_user:
+        lines.append("The user ended it. Do not start it again unless the user asks for it.")
+    elif task.by_signal and task.seconds < LIMITS.short_lived:
+        lines.append(
+            "A signal hit it almost at once. If you ran something like `pkill -f`, its pattern may have matched"
+            " the command itself."
+        )
+    lines.append(_result_of(task, names))
+    return "\n".join(lines)
+
+
+def _result_of(task: Ended, names: Names) -> str:
+    """Where the output is: behind a tool, or here when there is no such tool."""
+    if tool := names.tool(ToolKind.BACKGROUND_TASK):
+        return f"Its output: {tool} with the id {task.task_id}."
+    if not task.output:
+        return "It printed nothing."
+    body = task.output.encode()
+    if len(body) <= SIZES.completion_inline:
+        return f"Its output:\n{task.output}"
+    preview = body[: SIZES.completion_preview].decode(errors="ignore")
+    reader = names.tool(ToolKind.READ)
+    rest = f"read the rest with {reader} from {task.log}" if reader else f"the rest is in {task.log}"
+    return f"Its output begins (of {task.output_bytes} bytes; {rest}):\n{preview}"
+
+
+def _still_running(running: Mapping[str, str], names: Names) -> str:
+    listed = ", ".join(f"{task_id} ({what})" for task_id, what in running.items())
+    text = f"Still running: {listed}."
+    if tool := names.tool(ToolKind.KILL_TASK):
+        text += f" If one of them does the same work twice, end it with {tool}."
+    return text
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+# -- others ----------------------------------------------------------------------------------------
+
+
+def concatenated(total: int) -> str:
+    """Several calls were written as one; only one can be carried out under its id."""
+    return (
+        f"The arguments held {total} JSON objects in a row. The one that fits best was carried out, the other"
+        f" {total - 1} were not. Make one call for each of them."
+    )
+
+
+def new_skills(listing: str) -> str:
+    return f"These skills are available now; read a skill's file before you do such work:\n{listing}"
