@@ -1,63 +1,21 @@
 """Reminders: what the model must hear although it did not ask, at the end of the next result.
 
 The client never sees them, and the tool's own text stays as it is; a reminder stands in an element of its
-own behind it.  The most important one tells that a background task has ended.  Three ways lead there: the
-result of a call that waits for it, a reminder, and a prompt that wakes an idle session.  All of them ask
-one `CompletionBook`, so that each end is told exactly once.
+own behind it.  The most important one tells that a background task has ended; whether somebody has told that
+already is written in the terminal's book of tasks.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from harness.limits import LIMITS, SIZES
 from harness.registry.contract import Names, ToolKind
 
-__all__ = ["TAG", "CompletionBook", "Ended", "completions", "concatenated", "new_skills", "wrap"]
+__all__ = ["TAG", "Ended", "completions", "concatenated", "new_skills", "wrap"]
 
 TAG = "system-reminder"
-
-
-class CompletionBook:
-    """Whose end has been told; it survives with the session.
-
-    A task is *reserved* while a prompt that will tell of it is waiting to be sent.
-    """
-
-    def __init__(self) -> None:
-        self._told = set[str]()
-        self._reserved = set[str]()
-
-    def tell(self, task_id: str) -> bool:
-        """Whether the end of this task may be told now: True once, and never again."""
-        self._reserved.discard(task_id)
-        if task_id in self._told:
-            return False
-        self._told.add(task_id)
-        return True
-
-    def is_open(self, task_id: str) -> bool:
-        """Neither told nor about to be told by somebody else."""
-        return task_id not in self._told and task_id not in self._reserved
-
-    def reserve(self, task_id: str) -> bool:
-        """Take the telling over; False when it is told or taken."""
-        if not self.is_open(task_id):
-            return False
-        self._reserved.add(task_id)
-        return True
-
-    def release(self, task_id: str) -> None:
-        """The prompt that was to tell of it will not be sent."""
-        self._reserved.discard(task_id)
-
-    def restore(self, told: Iterable[str]) -> None:
-        self._told.update(told)
-
-    def state(self) -> Mapping[str, Any]:
-        return {"told": sorted(self._told)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,20 +41,9 @@ def wrap(text: str, reminders: Sequence[str], tag: str = TAG) -> str:
 # -- background tasks ------------------------------------------------------------------------------
 
 
-def completions(
-    ended: Iterable[Ended],
-    running: Mapping[str, str],
-    settled: frozenset[str],
-    book: CompletionBook,
-    names: Names,
-) -> list[str]:
-    """Reminders of the ends that nobody has told; ``running`` are the other tasks and what they do.
-
-    ``settled`` were told by the very result that these follow.
-    """
-    for task_id in settled:
-        book.tell(task_id)
-    told = [_ended(task, names) for task in ended if book.is_open(task.task_id) and book.tell(task.task_id)]
+def completions(ended: Sequence[Ended], running: Mapping[str, str], names: Names) -> list[str]:
+    """One reminder for each end that nobody has told; ``running`` are the other tasks and what they do."""
+    told = [_ended(task, names) for task in ended]
     if told and running:
         told[-1] += f"\n{_still_running(running, names)}"
     return told
@@ -111,8 +58,8 @@ def _ended(task: Ended, names: Names) -> str:
         lines.append("The user ended it. Do not start it again unless the user asks for it.")
     elif task.by_signal and task.seconds < LIMITS.short_lived:
         lines.append(
-            "A signal hit it almost at once. If you ran something like `pkill -f`, its pattern may have matched"
-            " the command itself."
+            "A signal hit it almost at once. If you ran something like `pkill -f`, its pattern may have"
+            " matched the command itself."
         )
     lines.append(_result_of(task, names))
     return "\n".join(lines)
