@@ -2,8 +2,8 @@
 
 Grok answers a prompt after the last line of its turn, but with twenty turns at a time it was seen to send
 the answer first in one turn of a hundred: text and ``turn_completed`` came up to a second behind.  A client
-that takes the answer for the end shows a cut text.  So an answer waits until the end of its turn has passed,
-for ``LIMITS.late_text`` at most: a command that Grok obeys without a turn has no such end.
+that takes the answer for the end shows a cut text.  So an answer waits until the end of its turn has passed
+(commands such as ``/compact`` have one, too), for ``LIMITS.late_text`` at most: a line can be lost.
 """
 
 from __future__ import annotations
