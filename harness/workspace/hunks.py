@@ -151,7 +151,9 @@ class HunkTracker:
         """Version control has this text now: it is the baseline, and the file's own text stays."""
         file = self._files.get(path)
         if file is not None:
-            self._move_baseline(path, file, content, "accepted")
+            file.baseline = content
+            self._renew(path, file, rest="accepted")
+            self._on_event(HunkEvent("baseline_updated", path))
 
     # -- what a person decides -----------------------------------------------------------------------
 
@@ -164,7 +166,9 @@ class HunkTracker:
             text: str | None = "".join(lines)
             if file.current is None and len(chosen) == len(file.hunks):
                 text = None
-            self._move_baseline(path, file, text, "accepted")
+            file.baseline = text
+            self._renew(path, file, settled=chosen, reason="accepted")
+            self._on_event(HunkEvent("baseline_updated", path))
 
     def reject(self, ids: Iterable[str]) -> list[Restored]:
         """Take the hunks back; the caller writes what comes out."""
@@ -178,7 +182,7 @@ class HunkTracker:
             if file.baseline is None and len(chosen) == len(file.hunks):
                 text = None
             file.current = text
-            self._renew(path, file, [], None, "rejected")
+            self._renew(path, file, settled=chosen, reason="rejected")
             restored.append(Restored(path, text))
         return restored
 
@@ -224,15 +228,10 @@ class HunkTracker:
     def _change(self, path: str, file: _File, content: str | None, origin: Origin) -> None:
         touched = differences(split_lines(file.current or ""), split_lines(content or ""))
         file.current = content
-        self._renew(path, file, touched, origin, "superseded")
+        self._renew(path, file, touched, origin)
         if not file.hunks and not file.by_agent and file.baseline == content:
             del self._files[path]
             self._on_event(HunkEvent("file_removed", path))
-
-    def _move_baseline(self, path: str, file: _File, baseline: str | None, reason: str) -> None:
-        file.baseline = baseline
-        self._renew(path, file, [], None, reason)
-        self._on_event(HunkEvent("baseline_updated", path))
 
     def _chosen(self, ids: Iterable[str]) -> list[tuple[str, list[Hunk]]]:
         wanted = set(ids)
@@ -240,12 +239,25 @@ class HunkTracker:
         return [(path, chosen) for path, chosen in found if chosen]
 
     def _renew(
-        self, path: str, file: _File, touched: list[Region], origin: Origin | None, reason: str
+        self,
+        path: str,
+        file: _File,
+        touched: Iterable[Region] = (),
+        origin: Origin | None = None,
+        *,
+        settled: Iterable[Hunk] = (),
+        reason: str = "",
+        rest: str = "superseded",
     ) -> None:
-        """Find the hunks again after one of the texts changed, and tell what became of the old ones."""
+        """Find the hunks again after one of the texts changed, and tell what became of the old ones.
+
+        ``settled`` are those a person decided on, removed for ``reason``: another hunk with the same lines
+        must not take their place.  ``rest`` is why any other is no longer there.
+        """
         old_lines, new_lines = split_lines(file.baseline or ""), split_lines(file.current or "")
         before, file.hunks = file.hunks, []
-        left = {hunk.id: hunk for hunk in before}
+        gone = {hunk.id: hunk for hunk in settled}
+        left = {hunk.id: hunk for hunk in before if hunk.id not in gone}
         for region in differences(old_lines, new_lines):
             old_text = "".join(old_lines[region.old_start : region.old_end])
             new_text = "".join(new_lines[region.new_start : region.new_end])
@@ -268,8 +280,10 @@ class HunkTracker:
             if kin is not None:
                 del left[kin.id]
             self._tell(kin, made)
-        for hunk in left.values():
+        for hunk in gone.values():
             self._on_event(HunkEvent("removed", path, hunk, reason))
+        for hunk in left.values():
+            self._on_event(HunkEvent("removed", path, hunk, rest))
 
     def _tell(self, before: Hunk | None, made: Hunk) -> None:
         if before is None:

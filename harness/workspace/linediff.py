@@ -55,9 +55,8 @@ def differences(old: Sequence[str], new: Sequence[str]) -> list[Region]:
 
 def patch(path: str, old: str, new: str, *, context: int = 3) -> str:
     """A unified diff as git writes it, without an index line."""
-    lines: list[str] = []
-    for line in difflib.unified_diff(
-        split_lines(old), split_lines(new), f"a/{path.lstrip('/')}", f"b/{path.lstrip('/')}", n=context
-    ):
-        lines.append(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n")
-    return "".join(lines)
+    name = path.lstrip("/")
+    lines = difflib.unified_diff(split_lines(old), split_lines(new), f"a/{name}", f"b/{name}", n=context)
+    return "".join(
+        line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines
+    )
