@@ -8,8 +8,7 @@ out, then the last entries go; those count as announced, because telling them la
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from harness.limits import SIZES
 
@@ -27,6 +26,8 @@ class Skill:
 
 class SkillTracker:
     """The skills of one session, found at its start or on its way."""
+
+    state_key = "announced_skills"
 
     def __init__(self) -> None:
         self._skills = dict[str, Skill]()
@@ -65,12 +66,12 @@ class SkillTracker:
         """A compaction took the listings out of the conversation: announce all again."""
         self._announced.clear()
 
-    def restore(self, names: Iterable[str]) -> None:
-        """A resumed conversation holds these listings already."""
-        self._announced.update(names)
+    def restore(self, state: Iterable[str]) -> None:
+        """A resumed conversation holds the listings of these names already."""
+        self._announced.update(state)
 
-    def state(self) -> Mapping[str, Any]:
-        return {"announced": sorted(self._announced)}
+    def state(self) -> list[str]:
+        return sorted(self._announced)
 
 
 def listing(skills: Sequence[Skill], window_tokens: int | None = None, budget: int | None = None) -> str:

@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from harness.outcome import Notification, ToolOutput
 from harness.registry.requirements import TRUE, Expr
@@ -24,6 +24,7 @@ __all__ = [
     "ClientContract",
     "ClientRequests",
     "Names",
+    "Persistent",
     "Resource",
     "Resources",
     "Tool",
@@ -246,16 +247,28 @@ class Names:
         return self.own_params.get(canonical, canonical)
 
 
+@runtime_checkable
+class Persistent(Protocol):
+    """A resource that survives with the session; ``state`` is ready for JSON."""
+
+    state_key: str
+
+    def state(self) -> Any: ...
+
+    def restore(self, state: Any) -> None: ...
+
+
 class Resources:
     """State that the tools of one session share, one value a type (todo list, plan mode, skills, …)."""
 
     def __init__(self) -> None:
         self._values: dict[type[Any], Any] = {}
+        self._saved: dict[str, Any] = {}
 
     def get(self, kind: type[T]) -> T:
         """The value of a type, made without arguments when it is first asked for."""
         if kind not in self._values:
-            self._values[kind] = kind()
+            self.insert(kind())
         value: T = self._values[kind]
         return value
 
@@ -263,10 +276,21 @@ class Resources:
         return self._values.get(kind)
 
     def insert(self, value: object) -> None:
+        """Put a value in the place of its type; what was saved under its key is given back to it."""
         self._values[type(value)] = value
+        if isinstance(value, Persistent) and value.state_key in self._saved:
+            value.restore(self._saved.pop(value.state_key))
 
-    def values(self) -> tuple[Any, ...]:
-        return tuple(self._values.values())
+    def state(self) -> dict[str, Any]:
+        """What has to survive.  A value that nobody has asked for since it was restored is kept as it is."""
+        kept = (value for value in self._values.values() if isinstance(value, Persistent))
+        return {**self._saved, **{value.state_key: value.state() for value in kept}}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        self._saved = dict(saved)
+        for value in self._values.values():
+            if isinstance(value, Persistent) and value.state_key in self._saved:
+                value.restore(self._saved.pop(value.state_key))
 
 
 class ClientRequests(Protocol):

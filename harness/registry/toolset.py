@@ -20,7 +20,7 @@ from harness.registry.requirements import Candidate
 from harness.registry.schema import offered_properties, offered_schema
 from harness.registry.templates import render_or_strip
 
-__all__ = ["Chosen", "EffectiveTool", "Toolset", "build"]
+__all__ = ["Chosen", "EffectiveTool", "Toolset", "build", "extended", "wire_namespace"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +122,20 @@ class Toolset:
 
     def names_for(self, tool: EffectiveTool) -> Names:
         return dataclasses.replace(self.names, own_params=tool.renames)
+
+
+def extended(base: Toolset, foreign: Sequence[Chosen]) -> Toolset:
+    """The toolset with tools of servers behind its own; what it cannot take is absent with its reason."""
+    tools, absent = list(base.tools), dict(base.absent)
+    for one in foreign:
+        if any(tool.name == one.name for tool in tools):
+            absent[one.spec.key] = Reason("name_taken", f"the name {one.name} is taken", (one.name,))
+        elif base.mode is not CapabilityMode.ALL:
+            text = f"nobody knows what it does, and the mode is {base.mode}"
+            absent[one.spec.key] = Reason("capability", text, (str(base.mode),))
+        else:
+            tools.append(_effective(one, base.names))
+    return dataclasses.replace(base, tools=tuple(tools), absent=absent)
 
 
 def build(
