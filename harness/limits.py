@@ -97,6 +97,7 @@ class EngineSizes:
     pipe_read: int = _size(64 << 10, "bytes; what a pipe holds")
     path_similar: int = _size(3, "names suggested for a missing file")
     path_component: int = _size(255, "bytes of one name; no common filesystem takes more")
+    rewind_preview: int = _size(64, "characters of a prompt shown for a rewind point")
     diff_cells: int = _size(4_000_000, "pairs of lines; comparing more takes longer than a second")
     hunk_file: int = _size(4 << 20, "bytes of a file whose hunks are kept; two texts of each live in memory")
     symlink_hops: int = _size(40, "links in a row before a path counts as a loop, as in the kernel")

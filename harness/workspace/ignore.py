@@ -66,6 +66,10 @@ class IgnoreRules:
                 return True
         return self.excludes(relative, self._is_dir(path) if is_dir is None else is_dir)
 
+    def excludes_path(self, path: str, is_dir: bool) -> bool:
+        """`excludes` for a canonical path, which may lie outside."""
+        return below(path, self.root) and self.excludes(path[len(self.root.rstrip("/")) + 1 :], is_dir)
+
     def excludes(self, relative: str, is_dir: bool) -> bool:
         """The rules' word on this one entry; what it lies in is taken for not ignored.
 
