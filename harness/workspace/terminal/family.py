@@ -1,0 +1,154 @@
+"""All processes that a command started, also those that left it.
+
+The process group reaches what stayed in it.  A child that called ``setsid`` has another group, and once
+its parent is gone nothing leads from the command to it; two more traces do: the chain of parents, while
+it lasts, and a variable in the environment that every descendant inherits.  What gives up both (an empty
+environment *and* a parent that has ended) is a daemon that was meant to stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.wire.process import Identity
+from harness.limits import LIMITS
+from harness.workspace.terminal.environment import TASK_VARIABLE
+
+__all__ = ["Family", "Relative", "process_table"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Relative:
+    """One process as the system lists it."""
+
+    identity: Identity
+    parent: int
+    group: int
+    session: int
+
+
+def process_table() -> dict[int, Relative]:
+    """Every living process of this user (zombies live no more)."""
+    return dict(_listed()) if Path("/proc/self/stat").exists() else dict(_asked())
+
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _listed() -> Iterator[tuple[int, Relative]]:
+    uid = os.getuid()
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdecimal():
+            continue
+        try:
+            if entry.stat().st_uid != uid and uid != 0:
+                continue
+            fields = Path(entry.path, "stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if len(fields) > 19 and fields[0] not in b"ZX":
+            pid, created = int(entry.name), int(fields[19]) / _TICKS
+            yield pid, Relative(Identity(pid, created), int(fields[1]), int(fields[2]), int(fields[3]))
+
+
+def _asked() -> Iterator[tuple[int, Relative]]:
+    import psutil
+
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            pid = process.pid
+            identity = Identity(pid, process.create_time())
+            yield pid, Relative(identity, process.ppid(), os.getpgid(pid), os.getsid(pid))
+
+
+def _task_of(pid: int) -> str | None:
+    """The task that a process's environment names."""
+    prefix = f"{TASK_VARIABLE}=".encode()
+    try:
+        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if entry.startswith(prefix):
+                return entry[len(prefix) :].decode("utf-8", "replace")
+    except FileNotFoundError:
+        return _task_asked(pid) if not Path("/proc/self").exists() else None
+    except OSError:
+        return None
+    return None
+
+
+def _task_asked(pid: int) -> str | None:
+    import psutil
+
+    try:
+        value: str | None = psutil.Process(pid).environ().get(TASK_VARIABLE)
+    except (psutil.Error, OSError):
+        return None
+    return value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Family:
+    """The processes of one command: its shell ``root`` (group and session have its pid) and its ``task``."""
+
+    root: Identity
+    task: str
+
+    def members(self, *, group_only: bool = False) -> list[Identity]:
+        """Who lives; ``group_only``: without those that made a group of their own."""
+        table = process_table()
+        table.pop(os.getpid(), None)
+        # A root that has ended may have given its number to another process by now.
+        there = table.get(self.root.pid)
+        own = there is None or there.identity == self.root
+        found = {
+            pid
+            for pid, seen in table.items()
+            if seen.identity.created >= self.root.created
+            and ((own and self.root.pid in (seen.group, seen.session)) or _task_of(pid) == self.task)
+        }
+        if group_only:
+            return [table[pid].identity for pid in found if table[pid].group == self.root.pid]
+        children = dict[int, list[Relative]]()
+        for seen in table.values():
+            children.setdefault(seen.parent, []).append(seen)
+        queue = list(found)
+        while queue:
+            pid = queue.pop()
+            for child in children.get(pid, ()):
+                number = child.identity.pid
+                if number not in found and child.identity.created >= table[pid].identity.created:
+                    found.add(number)
+                    queue.append(number)
+        return [table[pid].identity for pid in found]
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """At once, while the root is not reaped: one call that no fork can escape."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.root.pid, number)
+
+    async def end(self, grace: float = LIMITS.kill_grace) -> bool:
+        """TERM, and KILL after ``grace`` seconds (0: KILL at once); True when nobody is left.
+
+        Looked for again after every round, because a process that is about to be killed may still fork.
+        """
+        deadline = time.monotonic() + grace
+        if grace > 0:
+            asked = await asyncio.to_thread(self.members)
+            for member in asked:
+                member.signal(signal.SIGTERM)
+            while time.monotonic() < deadline and any(member.alive() for member in asked):
+                await asyncio.sleep(LIMITS.kill_look)  # noqa: ASYNC110 - nothing tells of a foreign end
+        limit = time.monotonic() + LIMITS.kill_reap
+        while left := await asyncio.to_thread(self.members):
+            for member in left:
+                member.signal(signal.SIGKILL)
+            if time.monotonic() > limit:
+                return False
+            await asyncio.sleep(LIMITS.kill_look)
+        return True

@@ -1,0 +1,80 @@
+"""What the terminal holds of one command while it runs, and its output afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+from harness.limits import SIZES
+from harness.workspace.terminal.book import Snapshot, Task
+from harness.workspace.terminal.events import Command, LineTap, Moved
+from harness.workspace.terminal.logfile import LogFile, read_prefix
+from harness.workspace.terminal.process import CommandProcess
+from harness.workspace.terminal.ring import OutputRing
+
+__all__ = ["Live", "snapshot_of"]
+
+
+@dataclasses.dataclass(slots=True)
+class Live:
+    """One command.  ``settled`` is done when its call may return: ended, or moved to the background."""
+
+    task: Task
+    command: Command
+    log: LogFile
+    ring: OutputRing | None
+    settled: asyncio.Future[Moved | None]
+    ended: asyncio.Future[None]
+    total_bytes: int = 0
+    process: CommandProcess | None = None
+    tap: LineTap | None = None
+    reason: str | None = None
+    timers: list[asyncio.TimerHandle] = dataclasses.field(default_factory=list)
+    move_timer: asyncio.TimerHandle | None = None
+    chunk_timer: asyncio.TimerHandle | None = None
+    chunk_at: float = float("-inf")
+    chunk_bytes: int = 0
+    killing: asyncio.Task[bool] | None = None
+
+    def cancel_timers(self) -> None:
+        for timer in (*self.timers, self.move_timer, self.chunk_timer):
+            if timer is not None:
+                timer.cancel()
+        self.timers.clear()
+        self.move_timer = self.chunk_timer = None
+
+
+def snapshot_of(live: Live, now: float) -> Snapshot:
+    """The task with its output: of an ended background task the beginning of its log, else what memory
+    holds.  A log that could not be kept is replaced by memory too."""
+    task, ring = live.task, live.ring
+    output, truncated = (ring.render(), ring.truncated) if ring is not None else ("", live.total_bytes > 0)
+    if task.backgrounded and task.ending is not None and live.log.written == live.total_bytes:
+        data = read_prefix(live.log.path)
+        if data is not None:
+            output, truncated = data.decode("utf-8", "replace"), live.total_bytes > SIZES.log_prefix
+    ending = task.ending
+    return Snapshot(
+        task_id=task.id,
+        call_id=task.call_id,
+        command=task.command,
+        display=task.display,
+        cwd=task.cwd,
+        kind=task.kind,
+        owner=task.owner,
+        description=task.description,
+        started=task.started,
+        finished=task.finished,
+        duration=task.duration(now),
+        output=output,
+        output_file=task.output_file,
+        truncated=truncated,
+        total_bytes=live.total_bytes,
+        exit_code=ending.exit_code if ending else None,
+        signal=ending.signal if ending else None,
+        pid=task.pid,
+        block_waited=task.block_waited,
+        explicitly_killed=task.explicitly_killed,
+        kill_delivered=task.kill_delivered,
+        backgrounded=task.backgrounded,
+    )
