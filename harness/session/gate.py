@@ -92,7 +92,7 @@ class AskingGate:
         params = {"sessionId": self._session_id, "toolCall": dict(call.tool_call), "options": list(_OPTIONS)}
         try:
             answer = await self._client.request("session/request_permission", params)
-        except Exception as error:  # noqa: BLE001 - whatever went wrong, it is no permission
+        except Exception as error:  # whatever went wrong, it is no permission
             return Decided(
                 Verdict.REJECT, f"The permission to run `{call.name}` could not be asked for.", str(error)
             )

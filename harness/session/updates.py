@@ -268,5 +268,7 @@ class Updates:
             meta["updateParams"] = params
         update = {"sessionUpdate": kind, **fields}
         return Update(
-            SESSION_UPDATE, {"sessionId": self._id, "update": update, "_meta": meta | (more or {})}, number
+            SESSION_UPDATE,
+            {"sessionId": self._id, "update": update, "_meta": {**meta, **(more or {})}},
+            number,
         )
