@@ -142,8 +142,9 @@ class Family:
             asked = await asyncio.to_thread(self.members)
             for member in asked:
                 member.signal(signal.SIGTERM)
-            while time.monotonic() < deadline and any(member.alive() for member in asked):
-                await asyncio.sleep(LIMITS.kill_look)  # noqa: ASYNC110 - nothing tells of a foreign end
+            # Nothing tells of the end of a process that is not our child.
+            while time.monotonic() < deadline and any(m.alive() for m in asked):  # noqa: ASYNC110
+                await asyncio.sleep(LIMITS.kill_look)
         limit = time.monotonic() + LIMITS.kill_reap
         while left := await asyncio.to_thread(self.members):
             for member in left:
