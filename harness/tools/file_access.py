@@ -97,9 +97,9 @@ async def put(context: CallContext, path: ResolvedPath, found: Found, data: byte
     except OSError as error:
         raise host_fault(error) from error
     context.resources.get(SeenFiles).saw(path, data)
-    previous = None if found.data is None else found.data.decode(errors="replace")
+    previous = None if found.data is None else found.data.decode(errors="surrogateescape")
     context.notify(
-        context.session.record_write(context.call_id, path, data.decode(errors="replace"), previous)
+        context.session.record_write(context.call_id, path, data.decode(errors="surrogateescape"), previous)
     )
     return True
 
