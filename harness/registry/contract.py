@@ -140,7 +140,7 @@ _LABELS: Mapping[ToolKind, str] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class ToolSpec:
     """Everything that can be known of a tool without calling it.
 
