@@ -68,6 +68,12 @@ class EngineLimits:
     cancel_settle: float = _row(2, "tools that were told to stop may clean up; afterwards they are let go")
 
     # -- permissions, hooks --------------------------------------------------------------------------
+    hook_pre: float = _row(30, "a hook before a tool that names no time limit; afterwards the tool is denied")
+    hook_post: float = _row(60, "a hook after a tool; the turn waits for it and then goes on without")
+    hook_stop: float = _row(600, "a hook at the end of a turn may run a whole test suite")
+    hook_longest: float = _row(600, "the longest limit a client may name for one of its hooks")
+    grants_lock: float = _row(2, "another session writes remembered grants in milliseconds")
+    grants_look: float = _row(0.01, "pause between two tries for the lock of the grants")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,6 +95,7 @@ class EngineSizes:
     )
 
     # -- workspace -----------------------------------------------------------------------------------
+    untracked_file: int = _size(1 << 20, "bytes of an untracked file whose lines a diff counts")
     git_pointer: int = _size(8 << 10, "bytes of a .git file or a commondir: one path")
     git_config: int = _size(1 << 20, "bytes of a git configuration file")
     ignore_file: int = _size(4 << 20, "bytes of a .gitignore; generated ones reach a few hundred kB")
@@ -162,6 +169,14 @@ class EngineSizes:
     title: int = _size(80, "characters of a session's title taken from its first prompt")
 
     # -- permissions, hooks --------------------------------------------------------------------------
+    shell_script: int = _size(64 << 10, "characters of a command that is taken apart; longer ones are asked")
+    shell_depth: int = _size(32, "wrappers and scripts around a command that are seen through; more are asked")
+    shell_commands: int = _size(2_000, "commands found in one script; more are asked")
+    hook_payload: int = _size(128 << 10, "bytes of a tool's input or result in a hook; the rest is cut")
+    stop_rounds: int = _size(8, "times that stop hooks may keep one turn going")
+    config_file: int = _size(1 << 20, "bytes of a file with rules or grants")
+    rule_pattern: int = _size(4_096, "characters of one rule")
+    grant_prompt: int = _size(8_192, "characters of a command that can be remembered")
 
 
 LIMITS = EngineLimits()

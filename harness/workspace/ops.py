@@ -223,8 +223,14 @@ class WorkspaceOps:
         if decision.deferred:
             if not wait:
                 raise Refusal(RefusalCode.TURN_ACTIVE, "a turn is running; ask again when it has ended")
-            await asyncio.to_thread(self._composer, held.session, config)
-            held.waiting = (Trigger.UPDATE, config)
+            # Put down before it is tried: the turn may end while it is.
+            wish = held.waiting = (Trigger.UPDATE, config)
+            try:
+                await asyncio.to_thread(self._composer, held.session, config)
+            except Exception:
+                if held.waiting is wish:
+                    held.waiting = None
+                raise
         else:
             held.waiting = None  # the newest wish counts
         return decision
