@@ -10,6 +10,8 @@ import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.gateway import Gateway
 from tests.engines.scripted_model import ScriptedModel
 from tests.pi.pi import PiProcess, environment, last_message, run_pi, text_of, thinking_of
@@ -169,7 +171,9 @@ async def test_compaction_by_hand_goes_through_and_leaves_grok_alone(
     assert compactions == ["manual"]
 
 
-async def test_a_small_window_never_compacts_pi_by_accident(
+@pytest.mark.parametrize("window", [8_000, 32_000, 256_000])
+async def test_no_window_makes_pi_compact_by_accident(
+    window: int,
     start_pi: Start,
     make_gateway: Callable[..., Gateway],
     grok_binary: Path,
@@ -177,7 +181,7 @@ async def test_a_small_window_never_compacts_pi_by_accident(
     model: ScriptedModel,
 ) -> None:
     config = grok_home / "config.toml"
-    config.write_text(config.read_text().replace("context_window = 200000", "context_window = 32000"))
+    config.write_text(config.read_text().replace("context_window = 200000", f"context_window = {window}"))
     pi = await start_pi(make_gateway(grok_binary, grok_home).up())
     for number in range(20):
         assert (
