@@ -26,6 +26,7 @@ from harness.registry.config import Reason
 from harness.registry.contract import CallContext, ClientRequests, Resources, ToolKind
 from harness.registry.toolset import Chosen, EffectiveTool, Toolset, extended
 from harness.skills import Skill, SkillTracker
+from harness.workspace.terminal.events import KillOutcome, KillSource
 
 if TYPE_CHECKING:
     from harness.workspace.session import WorkspaceSession
@@ -185,7 +186,8 @@ class ToolBridge:
             resources=self.resources,
             cwd=cwd,
         )
-        output = await _run(parsed, context)
+        with self._session.call_in_flight():
+            output = await _run(parsed, context)
         told = [*parsed.reminders, *self._reminders(output)]
         return Result(output, reminders.wrap(output.prompt, told), parsed.effective_name)
 
@@ -226,9 +228,9 @@ class ToolBridge:
         """The session's background tasks, running and ended."""
         return list(self._session.terminal.tasks(self._session.id))
 
-    async def kill_task(self, task_id: str, source: str = "user") -> str:
-        """End a task: ``killed``, ``already_exited`` or ``not_found``."""
-        return str(await self._session.terminal.kill(task_id, source))
+    async def kill_task(self, task_id: str, source: KillSource = KillSource.USER) -> KillOutcome:
+        """End a task for somebody who is not the model, which then hears of it."""
+        return await self._session.terminal.kill(task_id, source)
 
     async def kill_foreground_commands(self) -> None:
         """A cancelled turn ends what it was waiting for; the background goes on."""

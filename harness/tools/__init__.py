@@ -14,8 +14,11 @@ __all__ = ["default_registry"]
 
 #: Imported when a registry is made, so that one family can be used without the others.
 _FAMILIES = (
+    "terminal",
+    "read",
     "edit",
     "write",
+    "listing",
 )
 
 

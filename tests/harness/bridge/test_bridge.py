@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -87,6 +88,15 @@ class Session:
 
     def __init__(self) -> None:
         self.terminal = Terminal()
+        self.in_flight = 0
+
+    @contextlib.contextmanager
+    def call_in_flight(self) -> Iterator[None]:
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
 
 
 class Scripted:
@@ -266,6 +276,12 @@ async def test_a_call_is_given_its_own_names_parameters_and_folder() -> None:
     assert context.cancelled is stop
     context.notify(Notification("progress", {}))
     assert len(told) == 1
+
+
+async def test_the_session_knows_that_a_call_is_running_until_it_has_ended() -> None:
+    over = bridge(Scripted(lambda _, context: ToolOutput("Text", {}, str(context.session.in_flight))))
+    assert (await called(over, "work")).prompt_text == "1"
+    assert over._session.in_flight == 0
 
 
 async def test_logical_failures_are_values_and_only_the_machinery_raises() -> None:
