@@ -15,6 +15,8 @@ __all__ = ["default_registry"]
 #: Imported when a registry is made, so that one family can be used without the others.
 _FAMILIES = (
     "terminal",
+    "tasks",
+    "monitor",
     "read",
     "edit",
     "write",

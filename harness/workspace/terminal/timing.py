@@ -21,6 +21,7 @@ class TimingPolicy:
     ceiling: float = LIMITS.command_ceiling
     auto_background: bool = True
     block_budget: float = LIMITS.command_block
+    foreground: float = LIMITS.command_foreground
 
     @property
     def bounded_ceiling(self) -> float:
@@ -43,6 +44,6 @@ def resolve(requested_ms: int | None, *, background: bool, policy: TimingPolicy)
         return Deadline(min(wanted, LIMITS.command_longest))
     limit = min(requested if requested > 0 else policy.default, policy.bounded_ceiling)
     if not policy.auto_background:
-        return Deadline(min(limit, max(LIMITS.command_foreground, policy.default)))
+        return Deadline(min(limit, max(policy.foreground, policy.default)))
     block = min(limit, policy.block_budget) if policy.block_budget > 0 else limit
     return Deadline(LIMITS.command_longest, move=block)
