@@ -55,7 +55,7 @@ def test_a_window_is_a_slice(text: str, offset: int, limit: int) -> None:
     window = take_window(text, offset, limit, 20)
     fields = [line.removesuffix("\r") for line in text.split("\n")]
     assert window.total == len(fields)
-    assert 1 <= window.first
+    assert window.first >= 1
     assert len(window.lines) <= min(limit, 20)
     assert list(window.lines) == fields[window.first - 1 :][: min(limit, 20)]
 
