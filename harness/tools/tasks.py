@@ -80,7 +80,7 @@ class TaskOutput:
                 f"- `${{{{ params.background_task_action.task_ids }}}}` takes the ids that {commands} gave "
                 "you${% if tools.by_kind.monitor %} (${{ tools.by_kind.monitor }} gives one too)${% endif %}."
                 "\n- Without `${{ params.background_task_action.timeout_ms }}`, or with 0, you get the state "
-                "of this moment; a positive value waits that many milliseconds for the end, {max_wait_ms} (an "
+                "of this moment; a positive value waits as many milliseconds for the end, {max_wait_ms} (an "
                 "hour) at most. Of several tasks all are waited for.\n"
                 "- The answer has the output so far, the state, and the exit code of a task that has ended.\n"
                 "- A long output is cut${% if tools.by_kind.read %}; read the rest from output_file with "
