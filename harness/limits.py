@@ -85,6 +85,7 @@ class EngineSizes:
     completion_inline: int = _size(4_000, "bytes of a finished command told without a retrieval tool")
     completion_preview: int = _size(2_000, "bytes of output in such a telling; the log has the rest")
     echoed_arguments: int = _size(4_000, "characters of wrong arguments that the model is shown again")
+    explained: int = _size(4_000, "characters of one projection in the record of an explained call")
     mcp_output: int = _size(20_000, "bytes of an MCP tool's result")
     mcp_description: int = _size(2_048, "characters of a description that a foreign server wrote")
     skill_entry: int = _size(400, "bytes of one skill in the listing")

@@ -39,6 +39,7 @@ _MODULES = {
     "ask": "send one prompt and print the answer",
     "doctor": "look for what is wrong with this installation",
     "top": "watch the components",
+    "tools": "list the tools of the embedded engine, or explain one call",
     "bench": "measure this instance",
     "pi": "make Grok a model of the Pi coding agent",
 }
