@@ -7,21 +7,21 @@ it meets the same bounds.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 __all__ = ["LIMITS", "SIZES", "EngineLimits", "EngineSizes"]
 
 
-def _row(default: float, reason: str) -> Any:
-    return dataclasses.field(default=default, metadata={"reason": reason})
+# Plain classes: a bridge must be connected within a tenth of a second, and `dataclasses` alone takes a
+# third of that to import.
 
 
-def _size(default: int, reason: str) -> Any:
-    return dataclasses.field(default=default, metadata={"reason": reason})
+def _row(default: float, reason: str) -> float:  # noqa: ARG001
+    return default
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+def _size(default: int, reason: str) -> int:  # noqa: ARG001
+    return default
+
+
 class EngineLimits:
     """Seconds, all of them."""
 
@@ -67,6 +67,18 @@ class EngineLimits:
     retry_after_most: float = _row(120, "a server that asks for more is not waited for; the user may decide")
     cancel_settle: float = _row(2, "tools that were told to stop may clean up; afterwards they are let go")
 
+    # -- leader, bridge ------------------------------------------------------------------------------
+    leader_connect: float = _row(5, "connect and register; a leader that lives needs a millisecond")
+    leader_spawn: float = _row(10, "a leader that was started is there in a second, on a cold disk in three")
+    leader_poll: float = _row(0.02, "pause between two looks for a leader that starts")
+    leader_lock: float = _row(15, "the holder of the lock may be about to bind its socket")
+    leader_register: float = _row(30, "a client says who it is at once")
+    leader_ping: float = _row(30, "a bridge asks whether the leader lives")
+    leader_write: float = _row(30, "a client that takes nothing for so long is dropped")
+    reconnect_first: float = _row(1, "between two tries to find the leader again; the pauses double")
+    reconnect_last: float = _row(30, "the longest of these pauses")
+    replay: float = _row(60, "a session that is loaded again, of any length")
+
     # -- permissions, hooks --------------------------------------------------------------------------
     hook_pre: float = _row(30, "a hook before a tool that names no time limit; afterwards the tool is denied")
     hook_post: float = _row(60, "a hook after a tool; the turn waits for it and then goes on without")
@@ -76,7 +88,6 @@ class EngineLimits:
     grants_look: float = _row(0.01, "pause between two tries for the lock of the grants")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class EngineSizes:
     """Bytes, characters, lines or items; the reason says which."""
 
@@ -178,6 +189,14 @@ class EngineSizes:
     config_file: int = _size(1 << 20, "bytes of a file with rules or grants")
     rule_pattern: int = _size(4_096, "characters of one rule")
     grant_prompt: int = _size(8_192, "characters of a command that can be remembered")
+
+    # -- leader, bridge ------------------------------------------------------------------------------
+    frame: int = _size(64 << 20, "bytes of one message; the gateway's own limit is lower")
+    client_queue: int = _size(64 << 20, "bytes that wait for one client; one that does not read is dropped")
+    leader_clients: int = _size(512, "bridges at a time")
+    client_sessions: int = _size(256, "sessions that a bridge would load again")
+    reconnect_tries: int = _size(5, "then the bridge ends")
+    relay_chunk: int = _size(256 << 10, "bytes read at a time")
 
 
 LIMITS = EngineLimits()
