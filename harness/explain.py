@@ -37,7 +37,7 @@ from harness.registry.presets import DEFAULT, PRESETS, PresetError, preset, want
 from harness.registry.toolset import Toolset
 from harness.session.gate import AskingGate, Gate, GateCall
 from harness.session.presentation import view_call
-from harness.toolbridge import ParsedCall, Result, ToolBridge
+from harness.toolbridge import ParsedCall, ToolBridge
 from harness.tools import default_registry
 from harness.workspace.executor import HostExecutor
 from harness.workspace.host_filesystem import HostFileSystem
@@ -201,10 +201,10 @@ async def _run(
     try:
         result = await bridge.call(parsed, CALL, notify=told.append, client=person)
     except ToolFault as fault:
-        record.add("effect", *_effects(None, told, bridge), f"raised {fault.kind}: {fault.message}")
+        record.add("effect", *_effects(told, bridge), f"raised {fault.kind}: {fault.message}")
         return record
     took = (time.monotonic() - started) * 1000
-    record.add("effect", *_effects(result, told, bridge), f"took {took:.1f} ms")
+    record.add("effect", *_effects(told, bridge), f"took {took:.1f} ms")
     record.ran, record.failed = True, result.output.is_error
     error = ", a failure that the model can mend" if result.output.is_error else ""
     record.add("client", f"{result.output.completeness}{error}", _cut(_json(result.output.raw())))
@@ -214,14 +214,10 @@ async def _run(
     return record
 
 
-def _effects(result: Result | None, told: Sequence[Notification], bridge: ToolBridge) -> list[str]:
+def _effects(told: Sequence[Notification], bridge: ToolBridge) -> list[str]:
     """What can be seen of the effect: files, what was told, tasks that go on."""
-    lines = list[str]()
-    for diff in result.output.diffs if result else ():
-        verb = "created" if diff.old_text is None else "changed"
-        before = 0 if diff.old_text is None else len(diff.old_text.encode())
-        lines.append(f"{verb} {diff.path}: {before} → {len(diff.new_text.encode())} bytes")
-    kinds = dict.fromkeys(one.kind for one in told)
+    lines = [_written(one.fields) for one in told if one.kind == "file_written"]
+    kinds = dict.fromkeys(one.kind for one in told if one.kind != "file_written")
     lines += [f"told {kind} × {sum(one.kind == kind for one in told)}" for kind in kinds]
     lines += [
         f"task {task.task_id} runs in the background, and is ended with this program: {task.label}"
@@ -229,6 +225,15 @@ def _effects(result: Result | None, told: Sequence[Notification], bridge: ToolBr
         if not task.completed
     ]
     return lines or ["no file changed, no task left"]
+
+
+def _written(fields: Mapping[str, Any]) -> str:
+    """A file that was written, in bytes before and after."""
+    size = len(str(fields["content"]).encode(errors="surrogateescape"))
+    previous = fields["previous_content"]
+    if previous is None:
+        return f"created {fields['absolute_path']}: {size} bytes"
+    return f"changed {fields['absolute_path']}: {len(previous.encode(errors='surrogateescape'))} → {size} bytes"
 
 
 def _add_model(record: Record, text: str, completeness: str) -> None:
