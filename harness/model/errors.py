@@ -48,6 +48,7 @@ class ModelError(Exception):
         self.transient = transient
         self.status = status
         self.retry_after = retry_after
+        self.attempts = 0  #: tries after the first, once all of them are over
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:

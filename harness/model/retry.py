@@ -207,6 +207,7 @@ async def persist(
             attempt += 1
             chance = random.random()  # noqa: S311 - spreads clients, hides nothing
             if (again := plan(error, attempt, endpoint, chance)) is None:
+                error.attempts = attempt - 1
                 raise
         trying(again)
         await wait(again.delay)

@@ -80,14 +80,18 @@ _OPTIONS = (
 
 
 class AskingGate:
-    """Asks for each call that may change something; remembers nothing."""
+    """Asks for each call that may change something; remembers nothing.
 
-    def __init__(self, session_id: str, client: ClientRequests) -> None:
+    ``always_approve``: the user has said beforehand that nothing is to be asked for.
+    """
+
+    def __init__(self, session_id: str, client: ClientRequests, *, always_approve: bool = False) -> None:
         self._session_id = session_id
         self._client = client
+        self._always_approve = always_approve
 
     async def decide(self, call: GateCall, /) -> Decided:
-        if call.read_only or call.kind in _HARMLESS:
+        if self._always_approve or call.read_only or call.kind in _HARMLESS:
             return Decided(Verdict.ALLOW)
         params = {"sessionId": self._session_id, "toolCall": dict(call.tool_call), "options": list(_OPTIONS)}
         try:

@@ -261,5 +261,7 @@ class Turn:
         for call_id, name in tuple(self._conversation.open_calls.items()):
             text = f"The turn was stopped by the user; the tool `{name}` has no result."
             self._conversation.add_result(call_id, text)
+        if end.category == "MidTurnAbort":  # said before the user stopped everything: to be known, not done
+            self._take_interjections()
         self.ended = end
         return end

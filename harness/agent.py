@@ -1,0 +1,468 @@
+"""The engine as an ACP agent: what a client may ask for, and the sessions behind it.
+
+`Agent.handle` takes a method of any client; what is not ACP's own is looked up in `harness.extensions`.
+Notifications of sessions leave through the ``notify`` of the client.  The agent neither reads nor writes
+anything itself, so that one process can serve one client over stdio or many over a socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime
+import os
+import platform
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from gateway import __version__
+from harness.acp import AcpError, invalid_params, method_not_found
+from harness.assembly import Assembly, SessionWishes
+from harness.model.endpoints import Catalog, ConfigError, Endpoint, load_catalog
+from harness.session.actor import SessionActor
+from harness.session.prompt import read_prompt
+from harness.session.updates import Update
+from harness.workspace.terminal.naming import time_ordered_id
+
+__all__ = ["Agent", "Client", "Defaults", "Held"]
+
+AUTH_REQUIRED = -32000
+INTERNAL_ERROR = -32603
+_AUTH_METHOD = "xai.api_key"
+_EFFORT_NAMES = {"minimal": "Minimal", "low": "Low", "medium": "Medium", "high": "High", "xhigh": "X-High"}
+
+
+class Client(Protocol):
+    """The client's side of a connection."""
+
+    def notify(self, method: str, params: Mapping[str, Any]) -> None: ...
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the command line says for every session."""
+
+    model: str | None = None
+    effort: str | None = None
+    always_approve: bool = False
+
+
+@dataclasses.dataclass
+class Held:
+    """A session that is in memory."""
+
+    actor: SessionActor
+    cwd: str
+    always_approve: bool
+    changed_ms: int
+
+
+class Agent:
+    """One client's agent."""
+
+    def __init__(
+        self, home: Path, environ: Mapping[str, str], client: Client, defaults: Defaults | None = None
+    ) -> None:
+        self.client = client
+        self.sessions: dict[str, Held] = {}
+        self._home, self._environ = home, environ
+        self._defaults = defaults or Defaults()
+        self._initialized = False
+        self._catalog: Catalog | None = None
+        self._instance = str(uuid.uuid4())
+        self._assembly: Assembly | None = None
+        self._methods: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Any]]] = {
+            "initialize": self._initialize,
+            "authenticate": self._authenticate,
+            "session/new": self._new,
+            "session/load": self._load,
+            "session/resume": self._resume,
+            "session/list": self._list,
+            "session/close": self._close_session,
+            "session/prompt": self._prompt,
+            "session/cancel": self._cancel,
+            "session/set_mode": self._set_mode,
+            "session/set_model": self._set_model,
+            "session/set_config_option": self._set_option,
+        }
+
+    async def handle(self, method: str, params: Mapping[str, Any], is_request: bool) -> Any:
+        """Do what a message of the client asks for.  Raises AcpError."""
+        found = self._methods.get(method)
+        if found is not None:
+            return await found(params)
+        from harness.extensions import extension
+
+        return await extension(self, method, params, is_request)
+
+    async def close(self) -> None:
+        """The client has gone: all sessions end."""
+        for held in tuple(self.sessions.values()):
+            await held.actor.close()
+        self.sessions.clear()
+        if self._assembly is not None:
+            await self._assembly.close()
+
+    # -- models --------------------------------------------------------------------------------------
+    @property
+    def catalog(self) -> Catalog:
+        """The configured models; read when first needed, and again at each initialize."""
+        if self._catalog is None:
+            try:
+                self._catalog = load_catalog(self._home, self._environ)
+            except ConfigError as error:
+                raise AcpError(INTERNAL_ERROR, "Internal error", {"message": str(error)}) from error
+        return self._catalog
+
+    def models(self, current: Endpoint | None) -> dict[str, Any]:
+        """The model state that several answers carry."""
+        shown = [_model(endpoint) for endpoint in self.catalog.endpoints.values() if not endpoint.hidden]
+        return {"currentModelId": current.id if current else None, "availableModels": shown}
+
+    def default_endpoint(self, wanted: str | None = None) -> Endpoint:
+        """The model that a session starts with.  Raises AcpError when there is none."""
+        catalog = self.catalog
+        for name in (wanted, self._defaults.model, catalog.default):
+            if name and (found := catalog.find(name)):
+                return found
+        told = "no model is configured: put one into config.toml ([model.<id>] with base_url), or set XAI_API_KEY"
+        raise AcpError(AUTH_REQUIRED, "Authentication required", " ".join((told, *catalog.notes)))
+
+    def options(self, held: Held) -> list[dict[str, Any]]:
+        """The settings of a session that a client can offer."""
+        endpoint = held.actor.endpoint
+        values = [{"value": e.id, "name": e.name} for e in self.catalog.endpoints.values() if not e.hidden]
+        options = [_select("model", "Model", "model", endpoint.id, values)]
+        if endpoint.efforts:
+            efforts = [{"value": e, "name": _EFFORT_NAMES.get(e, e.title())} for e in endpoint.efforts]
+            current = held.actor.effort or endpoint.efforts[0]
+            options.append(_select("reasoning_effort", "Reasoning Effort", "thought_level", current, efforts))
+        return options
+
+    # -- the connection ------------------------------------------------------------------------------
+    async def _initialize(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        self._catalog = None
+        self._initialized = True
+        catalog = self.catalog
+        current = catalog.endpoints[catalog.default] if catalog.default else None
+        self.client.notify("_x.ai/mcp/servers_updated", {"mcpServers": []})
+        methods = [
+            {
+                "id": _AUTH_METHOD,
+                "name": _AUTH_METHOD,
+                "description": "A key in the configuration or XAI_API_KEY",
+            }
+        ]
+        return {
+            "protocolVersion": 1,
+            "agentCapabilities": {
+                "loadSession": True,
+                "promptCapabilities": {"image": False, "audio": False, "embeddedContext": True},
+                "mcpCapabilities": {"http": False, "sse": False},
+                "sessionCapabilities": {"list": {}, "resume": {}, "close": {}},
+                "auth": {},
+                "_meta": {
+                    "x.ai/hooks": {
+                        "blockingEvents": ["pre_tool_use", "stop"],
+                        "decisions": ["deny", "block"],
+                        "stopSignals": ["continue", "stopReason", "additionalContext"],
+                    }
+                },
+            },
+            "authMethods": methods,
+            "_meta": {
+                "defaultAuthMethodId": _AUTH_METHOD if current else None,
+                "currentWorkingDirectory": os.getcwd(),
+                "agentVersion": __version__,
+                "agentInstanceId": self._instance,
+                "hostname": platform.node(),
+                "modelState": self.models(current),
+                "mcpServers": [],
+                "availableCommands": [],
+            },
+        }
+
+    async def _authenticate(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        method = _text(params, "methodId")
+        if method != _AUTH_METHOD:
+            raise invalid_params(f"unsupported auth method: {method}")
+        self._catalog = None
+        self.default_endpoint()
+        return {}
+
+    # -- sessions ------------------------------------------------------------------------------------
+    async def _new(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        if not self._initialized:
+            raise invalid_params("initialize must be called before new_session")
+        cwd, servers, meta = _place(params)
+        session_id = _session_id(meta)
+        if session_id in self.sessions:
+            return self._opened(session_id)
+        self._setup("session/new", "resolve_workspace", None)
+        always = self._defaults.always_approve or meta.get("yoloMode") is True
+        wishes = SessionWishes(
+            id=session_id,
+            cwd=cwd,
+            endpoint=self.default_endpoint(meta.get("modelId")),
+            rules=str(meta.get("rules") or ""),
+            system_prompt=str(meta.get("systemPromptOverride") or "").strip(),
+            always_approve=always,
+            hooks=_table(meta, "x.ai/hooks"),
+        )
+        self._setup("session/new", "spawn_session_actor", session_id)
+        actor = await self.assembly.session(wishes, self.client)
+        self.sessions[session_id] = Held(actor, cwd, always, _now())
+        if self._defaults.effort in actor.endpoint.efforts:
+            actor.effort = self._defaults.effort
+        self.say_later(lambda: self._session_ready(session_id, servers))
+        return self._opened(session_id)
+
+    def _session_ready(self, session_id: str, servers: list[Any]) -> None:
+        """What a client hears behind the answer to its request."""
+        held = self.sessions.get(session_id)
+        if held is None:
+            return
+        self._setup("session/new", "response_ready", session_id)
+        for server in servers:
+            name = server.get("name") if isinstance(server, dict) else None
+            status = {"sessionId": session_id, "name": name, "status": "unavailable", "reason": "unsupported"}
+            detail = "this engine has no MCP client"
+            self.client.notify("_x.ai/mcp/server_status", {**status, "detail": detail})
+        ready = {"sessionId": session_id, "mcpToolCount": 0, "elapsedMs": 0}
+        self.client.notify("_x.ai/mcp_initialized", ready)
+        held.actor.announce()
+
+    def _opened(self, session_id: str) -> dict[str, Any]:
+        held = self.sessions[session_id]
+        endpoint = held.actor.endpoint
+        root = self.assembly.repository(held.cwd)
+        chosen = [
+            {"id": e.id, "category": "model", "label": e.name, "selected": e.id == endpoint.id}
+            for e in self.catalog.endpoints.values()
+            if not e.hidden
+        ]
+        detail = {"sessionId": session_id, "kind": "build", "cwd": held.cwd, "currentModelId": endpoint.id}
+        return {
+            "sessionId": session_id,
+            "models": self.models(endpoint),
+            "configOptions": self.options(held),
+            "_meta": {
+                "currentWorkingDirectory": held.cwd,
+                "isGitRepo": root is not None,
+                "gitRoot": root,
+                "x.ai/sessionConfig": {"options": chosen},
+                "x.ai/sessionDetail": detail,
+            },
+        }
+
+    async def _load(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return self._reopened(params)
+
+    async def _resume(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return self._reopened(params)
+
+    def _reopened(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A session that is still here.  Those of earlier processes are not kept."""
+        session_id = _text(params, "sessionId")
+        cwd, _, _ = _place(params)
+        held = self.sessions.get(session_id)
+        if held is None or held.cwd != cwd:
+            detail = {"detail": "the session is not here, or it has another folder", "code": "FS_NOT_FOUND"}
+            raise AcpError(INTERNAL_ERROR, "Path not found.", detail)
+        answer = self._opened(session_id)
+        del answer["sessionId"]
+        answer["_meta"]["sessionId"] = session_id
+        if running := held.actor.running_prompt:
+            answer["_meta"]["x.ai/runningPromptId"] = running
+        return answer
+
+    async def _list(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        found = [
+            {"sessionId": i, "cwd": h.cwd, "title": h.actor.title, "updatedAt": _iso(h.changed_ms)}
+            for i, h in self.sessions.items()
+            if h.actor.turns
+        ]
+        return {"sessions": found}
+
+    async def _close_session(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        session_id = _text(params, "sessionId")
+        held = self.sessions.pop(session_id, None)
+        if held is None:
+            return {"_meta": {"x.ai/closeOutcome": "notResident"}}
+        await held.actor.close()
+        await self.assembly.drop(session_id)
+        self.client.notify("_x.ai/sessions/changed", {"upserted": [], "removed": [session_id]})
+        return {"_meta": {"x.ai/closeOutcome": "closed"}}
+
+    # -- turns ---------------------------------------------------------------------------------------
+    async def _prompt(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        held = self.held(params)
+        blocks = params.get("prompt")
+        if not isinstance(blocks, list):
+            raise invalid_params("missing field `prompt`")
+        meta = _table(params, "_meta")
+        prompt_id = meta.get("promptId")
+        outcome = await held.actor.prompt(
+            read_prompt([block for block in blocks if isinstance(block, dict)]),
+            prompt_id if isinstance(prompt_id, str) and prompt_id else None,
+            at_once=meta.get("sendNow") is True,
+        )
+        if outcome.error is not None:
+            raise AcpError(*outcome.error)
+        return outcome.result or {}
+
+    async def _cancel(self, params: Mapping[str, Any]) -> None:
+        held = self.sessions.get(str(params.get("sessionId")))
+        if held is not None:
+            trigger = _table(params, "_meta").get("cancelTrigger")
+            held.actor.cancel(trigger if isinstance(trigger, str) else "")
+
+    # -- settings ------------------------------------------------------------------------------------
+    async def _set_mode(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        held = self.held(params)
+        mode = _text(params, "modeId")
+        if mode in ("plan", "default"):
+            held.actor.set_mode(mode)
+        return {}
+
+    async def _set_model(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        held = self.held(params)
+        endpoint = self.catalog.find(_text(params, "modelId"))
+        if endpoint is None:
+            raise invalid_params("unknown model id")
+        effort = _table(params, "_meta").get("reasoningEffort")
+        self._switch(held, endpoint, effort if isinstance(effort, str) else None)
+        return {"_meta": {"model": {"Ok": endpoint.model}}}
+
+    async def _set_option(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        held = self.held(params)
+        option, value = _text(params, "configId"), params.get("value")
+        if option == "model":
+            endpoint = self.catalog.find(str(value))
+            if endpoint is None:
+                raise invalid_params("unknown model id")
+            self._switch(held, endpoint, None)
+        elif option == "reasoning_effort" and held.actor.endpoint.efforts:
+            if value not in held.actor.endpoint.efforts:
+                raise invalid_params(f"unknown value of reasoning_effort: {value}")
+            self._switch(held, held.actor.endpoint, str(value))
+        else:
+            raise invalid_params(f"unknown config option: {option}")
+        return {"configOptions": self.options(held)}
+
+    def _switch(self, held: Held, endpoint: Endpoint, effort: str | None) -> None:
+        held.actor.set_model(endpoint, effort)
+        self.say_later(lambda: held.actor.tell_model(self.options(held)))
+
+    # -- for sessions and extensions -----------------------------------------------------------------
+    @property
+    def assembly(self) -> Assembly:
+        if self._assembly is None:
+            self._assembly = Assembly(self._home, self._environ, self._publish, self._session_changed)
+        return self._assembly
+
+    def held(self, params: Mapping[str, Any]) -> Held:
+        """The session that a message names.  Raises AcpError."""
+        held = self.sessions.get(_text(params, "sessionId"))
+        if held is None:
+            raise invalid_params("unknown session id")
+        return held
+
+    def row(self, session_id: str) -> dict[str, Any]:
+        """A session as the roster shows it."""
+        held = self.sessions[session_id]
+        return {
+            "sessionId": session_id,
+            "title": held.actor.title,
+            "cwd": held.cwd,
+            "isWorktree": False,
+            "modelId": held.actor.endpoint.id,
+            "yolo": held.always_approve,
+            "activity": held.actor.activity,
+            "resident": True,
+            "lastChangeUnixMs": held.changed_ms,
+            "origin": {"kind": "local"},
+        }
+
+    def _session_changed(self, session_id: str) -> None:
+        held = self.sessions.get(session_id)
+        if held is not None:
+            held.changed_ms = _now()
+            changed = {"upserted": [self.row(session_id)], "removed": []}
+            self.client.notify("_x.ai/sessions/changed", changed)
+
+    def _publish(self, session_id: str, update: Update) -> None:
+        self.client.notify(update.method, update.params)
+
+    def _setup(self, method: str, phase: str, session_id: str | None) -> None:
+        """How far the making of a session has come."""
+        self.client.notify("_x.ai/session/setup", {"method": method, "phase": phase, "sessionId": session_id})
+
+    @staticmethod
+    def say_later(say: Callable[[], None]) -> None:
+        """Behind the answer that is being made: an answer is written before the loop turns again."""
+        asyncio.get_running_loop().call_soon(say)
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+def _model(endpoint: Endpoint) -> dict[str, Any]:
+    meta: dict[str, Any] = {"totalContextTokens": endpoint.context_window, "agentType": "grok-build-plan"}
+    if endpoint.efforts:
+        meta |= {"supportsReasoningEffort": True, "reasoningEffort": endpoint.effort}
+    described = {"description": endpoint.description} if endpoint.description else {}
+    return {"modelId": endpoint.id, "name": endpoint.name, **described, "_meta": meta}
+
+
+def _select(
+    option_id: str, name: str, category: str, current: str, values: list[dict[str, str]]
+) -> dict[str, Any]:
+    kind = {"id": option_id, "name": name, "category": category, "type": "select"}
+    return {**kind, "currentValue": current, "options": values}
+
+
+def _text(params: Mapping[str, Any], name: str) -> str:
+    value = params.get(name)
+    if not isinstance(value, str):
+        raise invalid_params(f"missing field `{name}`")
+    return value
+
+
+def _table(params: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = params.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _place(params: Mapping[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
+    """Folder, tool servers and ``_meta`` of a request that opens a session."""
+    cwd = _text(params, "cwd")
+    if not cwd.startswith("/"):
+        raise invalid_params(f"Path is not absolute: {cwd}")
+    servers = params.get("mcpServers")
+    if not isinstance(servers, list):
+        raise invalid_params("missing field `mcpServers`")
+    return cwd, servers, _table(params, "_meta")
+
+
+def _session_id(meta: Mapping[str, Any]) -> str:
+    """The id that the client chose, else a new one."""
+    chosen = meta.get("sessionId")
+    if not isinstance(chosen, str) or not chosen:
+        return time_ordered_id()
+    try:
+        return str(uuid.UUID(chosen))
+    except ValueError:
+        raise invalid_params(f"sessionId must be a UUID: {chosen[:64]}") from None
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _iso(milliseconds: int) -> str:
+    return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).isoformat()

@@ -1,0 +1,186 @@
+"""The vendor's methods beside ACP's own, ``_x.ai/…``: what a client may ask a session or the agent.
+
+Most answers stand in a ``result`` of their own inside the message's; those that do not are marked so in
+the table.  The names come with an underscore; without it they are no methods, as in the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from harness.acp import invalid_params, method_not_found
+
+if TYPE_CHECKING:
+    from harness.agent import Agent
+
+__all__ = ["extension"]
+
+_PREFIX = "_x.ai/"
+
+Method = Callable[["Agent", Mapping[str, Any]], Awaitable[Any]]
+
+
+async def extension(agent: Agent, method: str, params: Mapping[str, Any], is_request: bool) -> Any:
+    """Do what a method outside of ACP asks for.  Raises AcpError."""
+    if not method.startswith(_PREFIX):
+        raise method_not_found()
+    name = method.removeprefix("_")
+    if name in _WRAPPED:
+        return {"result": await _WRAPPED[name](agent, params)}
+    if name in _BARE:
+        return await _BARE[name](agent, params)
+    if not is_request and name in _NOTICES:
+        return await _NOTICES[name](agent, params)
+    raise method_not_found(f"unknown ACP extension method: {name}")
+
+
+# -- turns -----------------------------------------------------------------------------------------
+
+
+async def _interject(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
+    session_id, text = params.get("sessionId"), params.get("text")
+    held = agent.sessions.get(str(session_id))
+    if held is None:
+        raise invalid_params(f"session not found: {session_id}")
+    if not isinstance(text, str):
+        raise invalid_params("missing field `text`")
+    interjection = params.get("interjectionId")
+    # Said behind the answer, which tells that it is on its way.
+    said = str(interjection) if interjection is not None else None
+    agent.say_later(lambda: held.actor.interject(text, said))
+    return {"status": "queued"}
+
+
+# -- what is known ---------------------------------------------------------------------------------
+
+
+async def _info(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
+    held = agent.sessions.get(str(params.get("sessionId")))
+    if held is None:
+        return {}
+    actor, endpoint = held.actor, held.actor.endpoint
+    used = actor.context_tokens
+    return {
+        "cwd": held.cwd,
+        "sessionId": actor.id,
+        "agentName": "grok-build-plan",
+        "model": endpoint.model,
+        "modelDisplayName": endpoint.name,
+        "apiBackend": "ChatCompletions",
+        "turns": actor.turns,
+        "context": {
+            "used": used,
+            "total": endpoint.context_window,
+            "freeTokens": max(0, endpoint.context_window - used),
+            "usagePct": min(100, -(-used * 100 // endpoint.context_window)),
+            "toolDefinitionsCount": len(actor.tool_names),
+            "turnCount": actor.turns,
+            "messageCount": actor.messages,
+        },
+    }
+
+
+async def _usage(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
+    return {"usage": agent.held(params).actor.total.report()}
+
+
+async def _sessions(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
+    return {"sessions": [agent.row(session_id) for session_id in agent.sessions]}
+
+
+async def _session_list(agent: Agent, params: Mapping[str, Any]) -> Any:
+    return await agent.handle("session/list", params, True)
+
+
+async def _models(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
+    held = agent.sessions.get(str(params.get("sessionId")))
+    return agent.models(held.actor.endpoint if held else agent.default_endpoint())
+
+
+async def _commands(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
+    held = agent.sessions.get(str(params.get("sessionId")))
+    return {"commands": [], "tools": held.actor.tool_names if held else []}
+
+
+async def _mcp(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
+    return {"servers": [], "sessionMcpResolved": True}
+
+
+async def _rename(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
+    title = params.get("title")
+    if not isinstance(title, str):
+        raise invalid_params("missing field `title`")
+    held = agent.held(params)
+    agent.say_later(lambda: held.actor.rename(title))
+    return {"success": True}
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+async def _tasks(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
+    return {"tasks": [task.wire() for task in agent.held(params).actor.tasks()]}
+
+
+async def _kill(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
+    task_id = params.get("taskId")
+    if not isinstance(task_id, str):
+        raise invalid_params("missing field `taskId`")
+    return {"taskId": task_id, "outcome": await agent.held(params).actor.kill_task(task_id)}
+
+
+async def _background(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The user sends a running command to the background."""
+    return {"backgrounded": agent.held(params).actor.send_to_background(str(params.get("toolCallId")))}
+
+
+# -- the queue -------------------------------------------------------------------------------------
+
+
+async def _queue_remove(agent: Agent, params: Mapping[str, Any]) -> None:
+    agent.held(params).actor.remove_queued(str(params.get("id")), _version(params))
+
+
+async def _queue_edit(agent: Agent, params: Mapping[str, Any]) -> None:
+    text = params.get("newText")
+    if isinstance(text, str):
+        agent.held(params).actor.edit_queued(str(params.get("id")), text, _version(params))
+
+
+async def _queue_reorder(agent: Agent, params: Mapping[str, Any]) -> None:
+    ids = params.get("orderedIds")
+    agent.held(params).actor.reorder_queue([str(i) for i in ids] if isinstance(ids, list) else [])
+
+
+async def _queue_clear(agent: Agent, params: Mapping[str, Any]) -> None:
+    agent.held(params).actor.clear_queue()
+
+
+def _version(params: Mapping[str, Any]) -> int | None:
+    version = params.get("expectedVersion")
+    return version if isinstance(version, int) else None
+
+
+_WRAPPED: Mapping[str, Method] = {
+    "x.ai/interject": _interject,
+    "x.ai/session/info": _info,
+    "x.ai/sessions/list": _sessions,
+    "x.ai/session/list": _session_list,
+    "x.ai/models/list": _models,
+    "x.ai/mcp/list": _mcp,
+    "x.ai/task/list": _tasks,
+    "x.ai/task/kill": _kill,
+    "x.ai/terminal/background": _background,
+}
+_BARE: Mapping[str, Method] = {
+    "x.ai/session/usage": _usage,
+    "x.ai/session/rename": _rename,
+    "x.ai/commands/list": _commands,
+}
+_NOTICES: Mapping[str, Method] = {
+    "x.ai/queue/remove": _queue_remove,
+    "x.ai/queue/edit": _queue_edit,
+    "x.ai/queue/reorder": _queue_reorder,
+    "x.ai/queue/clear": _queue_clear,
+}

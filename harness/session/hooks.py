@@ -1,0 +1,69 @@
+"""The seam between a turn and the hooks that a client or a file registered.
+
+`NoHooks` is what a session without any has; the engine's hooks implement the same methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+__all__ = ["NoHooks", "TurnHooks"]
+
+
+class TurnHooks(Protocol):
+    """What is asked and told around a turn; a hook that fails or is late lets things go on."""
+
+    async def before(
+        self, call_id: str, name: str, arguments: Mapping[str, Any], prompt_id: str, /
+    ) -> str | None:
+        """The reason why the call must not run, or None."""
+        ...
+
+    async def after(
+        self,
+        call_id: str,
+        name: str,
+        arguments: Mapping[str, Any],
+        result: Mapping[str, Any] | None,
+        seconds: float,
+        backgrounded: bool,
+        /,
+    ) -> Sequence[str]:
+        """What the model is to hear behind the results of the batch."""
+        ...
+
+    async def stop(self, prompt_id: str, text: str, /) -> Sequence[str]:
+        """What the model is to go on with; nothing lets the turn end."""
+        ...
+
+    def tell(self, event: str, fields: Mapping[str, Any], prompt_id: str, /) -> None:
+        """Something happened that no hook can change."""
+        ...
+
+
+class NoHooks:
+    """No hooks."""
+
+    async def before(
+        self, call_id: str, name: str, arguments: Mapping[str, Any], prompt_id: str, /
+    ) -> str | None:
+        return None
+
+    async def after(
+        self,
+        call_id: str,
+        name: str,
+        arguments: Mapping[str, Any],
+        result: Mapping[str, Any] | None,
+        seconds: float,
+        backgrounded: bool,
+        /,
+    ) -> Sequence[str]:
+        return ()
+
+    async def stop(self, prompt_id: str, text: str, /) -> Sequence[str]:
+        return ()
+
+    def tell(self, event: str, fields: Mapping[str, Any], prompt_id: str, /) -> None:
+        return None

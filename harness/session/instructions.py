@@ -1,0 +1,67 @@
+"""What a model is told before the first prompt: how to work, where it is, the rules of the user."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from harness.registry.contract import Names, ToolKind
+
+__all__ = ["opening"]
+
+
+def opening(
+    *,
+    cwd: str,
+    shell: str,
+    names: Names,
+    today: date,
+    rules: str = "",
+    override: str = "",
+) -> list[dict[str, Any]]:
+    """The messages at the head of a conversation.  ``override`` takes the place of our instructions."""
+    system = override or _instructions(names)
+    if rules:
+        system = f"{system}\n\n<human_rules>\n{rules}\n</human_rules>"
+    return [{"role": "system", "content": system}, {"role": "user", "content": _place(cwd, shell, today)}]
+
+
+def _place(cwd: str, shell: str, today: date) -> str:
+    facts: Mapping[str, str] = {
+        "OS Version": platform.system().lower(),
+        "Shell": shell,
+        "Workspace Path": cwd,
+        "Today's date": today.isoformat(),
+    }
+    lines = "\n".join(f"{name}: {value}" for name, value in facts.items())
+    return f"<user_info>\n{lines}\n</user_info>"
+
+
+def _instructions(names: Names) -> str:
+    """Only tools that the session has are named."""
+    paragraphs = [
+        "You are a coding agent at work in a user's project. What the user asks stands in <user_query>; text "
+        "in <system-reminder> comes from the program around you and is context, not a request.",
+        "Do what is asked, all of it and nothing else. Look before you change: read the files that matter and "
+        "follow the conventions that you find there. Say that something works only when a tool has shown it.",
+        "Ask first before anything that cannot be undone or that reaches beyond this project: deleting work, "
+        "rewriting history, publishing, changing shared systems. A permission given once is for that one act.",
+    ]
+    if edit := names.tool(ToolKind.EDIT):
+        paragraphs.append(
+            f"Change files with `{edit}` and the tools beside it rather than with shell commands."
+        )
+    if execute := names.tool(ToolKind.EXECUTE):
+        paragraphs.append(
+            f"`{execute}` runs commands. Start what runs long (servers, builds, test suites) in the background "
+            "and go on; its end is reported to you."
+        )
+    if plan := names.tool(ToolKind.PLAN):
+        paragraphs.append(f"For work of several steps keep a list with `{plan}` and keep it true.")
+    paragraphs.append(
+        "Answer briefly and plainly, with the result first. Name files by their paths. Calls that do not depend on "
+        "each other may be made together."
+    )
+    return "\n\n".join(paragraphs)
