@@ -14,11 +14,11 @@ __all__ = ["LIMITS", "SIZES", "EngineLimits", "EngineSizes"]
 # third of that to import.
 
 
-def _row(default: float, reason: str) -> float:  # noqa: ARG001
+def _row(default: float, reason: str) -> float:
     return default
 
 
-def _size(default: int, reason: str) -> int:  # noqa: ARG001
+def _size(default: int, reason: str) -> int:
     return default
 
 
@@ -73,6 +73,7 @@ class EngineLimits:
     leader_poll: float = _row(0.02, "pause between two looks for a leader that starts")
     leader_lock: float = _row(15, "the holder of the lock may be about to bind its socket")
     leader_register: float = _row(30, "a client says who it is at once")
+    leader_close: float = _row(5, "turns are cancelled and commands killed when the leader ends")
     leader_ping: float = _row(30, "a bridge asks whether the leader lives")
     leader_write: float = _row(30, "a client that takes nothing for so long is dropped")
     reconnect_first: float = _row(1, "between two tries to find the leader again; the pauses double")
@@ -178,11 +179,14 @@ class EngineSizes:
     open_prompts: int = _size(256, "prompts waiting in one session")
     context_window: int = _size(200_000, "tokens, of a model whose configuration does not say")
     bytes_per_token: int = _size(4, "of English and code, for estimates before a model has counted")
-    title: int = _size(80, "characters of a session's title taken from its first prompt")
+    title_words: int = _size(10, "words of the first prompt that make a session's first title")
+    title: int = _size(200, "characters of it at most")
 
     # -- permissions, hooks --------------------------------------------------------------------------
     shell_script: int = _size(64 << 10, "characters of a command that is taken apart; longer ones are asked")
-    shell_depth: int = _size(32, "wrappers and scripts around a command that are seen through; more are asked")
+    shell_depth: int = _size(
+        32, "wrappers and scripts around a command that are seen through; more are asked"
+    )
     shell_commands: int = _size(2_000, "commands found in one script; more are asked")
     hook_payload: int = _size(128 << 10, "bytes of a tool's input or result in a hook; the rest is cut")
     stop_rounds: int = _size(8, "times that stop hooks may keep one turn going")
@@ -193,6 +197,7 @@ class EngineSizes:
     # -- leader, bridge ------------------------------------------------------------------------------
     frame: int = _size(64 << 20, "bytes of one message; the gateway's own limit is lower")
     client_queue: int = _size(64 << 20, "bytes that wait for one client; one that does not read is dropped")
+    load_waiting: int = _size(16_384, "messages of a turn that wait behind the replay of a load")
     leader_clients: int = _size(512, "bridges at a time")
     client_sessions: int = _size(256, "sessions that a bridge would load again")
     reconnect_tries: int = _size(5, "then the bridge ends")
