@@ -19,9 +19,7 @@ def main() -> int:
     if arguments.cwd is not None:
         os.chdir(arguments.cwd)
     if arguments.mode == "leader" or arguments.leader:
-        print(
-            "Error: this version of the engine has no leader; run `agent --no-leader stdio`", file=sys.stderr
-        )  # noqa: T201
+        sys.stderr.write("Error: this engine has no leader yet; run `agent --no-leader stdio`\n")
         return 1
     from harness.stdio import run
 

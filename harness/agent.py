@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
-import os
 import platform
 import time
 import uuid
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gateway import __version__
-from harness.acp import AcpError, invalid_params, method_not_found
+from harness.acp import AcpError, invalid_params
 from harness.assembly import Assembly, SessionWishes
 from harness.model.endpoints import Catalog, ConfigError, Endpoint, load_catalog
 from harness.session.actor import SessionActor
@@ -129,7 +128,7 @@ class Agent:
         for name in (wanted, self._defaults.model, catalog.default):
             if name and (found := catalog.find(name)):
                 return found
-        told = "no model is configured: put one into config.toml ([model.<id>] with base_url), or set XAI_API_KEY"
+        told = "no model is configured: add [model.<id>] with a base_url to config.toml, or set XAI_API_KEY"
         raise AcpError(AUTH_REQUIRED, "Authentication required", " ".join((told, *catalog.notes)))
 
     def options(self, held: Held) -> list[dict[str, Any]]:
@@ -149,7 +148,7 @@ class Agent:
         self._initialized = True
         catalog = self.catalog
         current = catalog.endpoints[catalog.default] if catalog.default else None
-        self.client.notify("_x.ai/mcp/servers_updated", {"mcpServers": []})
+        self.say_later(lambda: self.client.notify("_x.ai/mcp/servers_updated", {"mcpServers": []}))
         methods = [
             {
                 "id": _AUTH_METHOD,
@@ -176,7 +175,7 @@ class Agent:
             "authMethods": methods,
             "_meta": {
                 "defaultAuthMethodId": _AUTH_METHOD if current else None,
-                "currentWorkingDirectory": os.getcwd(),
+                "currentWorkingDirectory": str(Path.cwd()),
                 "agentVersion": __version__,
                 "agentInstanceId": self._instance,
                 "hostname": platform.node(),
@@ -377,7 +376,7 @@ class Agent:
         held = self.sessions[session_id]
         return {
             "sessionId": session_id,
-            "title": held.actor.title,
+            "title": None,
             "cwd": held.cwd,
             "isWorktree": False,
             "modelId": held.actor.endpoint.id,

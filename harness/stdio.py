@@ -77,14 +77,14 @@ async def _read(connection: Connection, gone: asyncio.Event) -> None:
 
 
 async def _chunk(loop: asyncio.AbstractEventLoop) -> bytes:
-    """What stdin has; nothing at its end.  Waits with the loop where the kernel can tell, else in a thread."""
-    ready = loop.create_future()
+    """What stdin has; nothing at its end.  A thread waits where the loop cannot."""
+    ready = asyncio.Event()
     try:
-        loop.add_reader(0, lambda: ready.done() or ready.set_result(None))
+        loop.add_reader(0, ready.set)
     except PermissionError:  # a regular file is always ready, which epoll refuses to say
         return await loop.run_in_executor(None, os.read, 0, SIZES.pipe_read)
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_reader(0)
     return os.read(0, SIZES.pipe_read)

@@ -1,10 +1,10 @@
 """Chat completions as OpenAI-compatible servers stream them: bytes in, pieces and one answer out.
 
-Three layers, the lower two without I/O: `EventStream` finds the events in the bytes, `Assembler` makes an
-`Answer` of them and says what is new, `ChatClient` (`harness.model.client`) is the connection.  Servers differ in what they leave
-out, so nothing is demanded but what an answer needs: an index of a tool call may be missing or stand
-still, an id may be missing, arguments may come as an object, usage may not come, and a server may answer
-a streaming request with one whole JSON object.
+Two layers without I/O below the connection (`harness.model.client`): `EventStream` finds the events in the
+bytes, `Assembler` makes an `Answer` of them and says what is new.  Servers differ in what they leave out,
+so nothing is demanded but what an answer needs: an index of a tool call may be missing or stand still, an
+id may be missing, arguments may come as an object, usage may not come, and a server may answer a streaming
+request with one whole JSON object.
 """
 
 from __future__ import annotations

@@ -340,7 +340,11 @@ class SessionActor:
             self._tell_queue()
         queued, usage = active.queued, active.usage
         told = endings.error_fields(end, "agent_result", "error_kind")
-        self._publish(self._updates.turn_completed(queued.id, end.reason, usage, endings.meta(end), told))
+        self._publish(
+            self._updates.turn_completed(
+                queued.id, end.reason, usage, endings.meta(end, context=not end.trigger), told
+            )
+        )
         for text in active.turn.waiting_texts:  # said too late for this turn
             self._queue.add(_said(text))
         self._background.turn_ended()

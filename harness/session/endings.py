@@ -40,7 +40,7 @@ class PromptResult:
 def answer(
     session_id: str, prompt_id: str, end: End, usage: TurnUsage, latest: TurnUsage, context: int, model: str
 ) -> PromptResult:
-    """``usage`` is the turn's, ``latest`` holds the last model call of the session, ``context`` its tokens."""
+    """``usage`` is the turn's, ``latest`` holds the session's last model call, ``context`` its tokens."""
     if end.error is not None:
         return PromptResult(error=_error(end.error, usage))
     fields: dict[str, Any] = {
@@ -90,12 +90,14 @@ def _error(error: ModelError, usage: TurnUsage) -> tuple[int, str, Any]:
     return _INTERNAL_ERROR, "Internal error", data
 
 
-def meta(end: End) -> dict[str, Any]:
+def meta(end: End, *, context: bool = True) -> dict[str, Any]:
     """Why a turn was cancelled; nothing for any other end."""
     if not end.category:
         return {}
     found: dict[str, Any] = {"cancelTrigger": end.trigger} if end.trigger else {}
     found["cancellationCategory"] = end.category
+    if not context:
+        return found
     if end.tool:
         found["cancellationContext"] = {"tool_name": end.tool, "reason": end.detail}
     elif end.trigger:
@@ -132,9 +134,5 @@ def interruption(end: End, turn: Turn) -> str:
 
 
 def title(text: str) -> str:
-    """A session's first title: the beginning of its first prompt, cut between two words."""
-    line = " ".join(text.split())
-    if len(line) <= SIZES.title:
-        return line
-    head = line[: SIZES.title + 1]
-    return head.rpartition(" ")[0] or head[: SIZES.title]
+    """A session's first title: the first words of its first prompt."""
+    return " ".join(text.split()[: SIZES.title_words])[: SIZES.title]
