@@ -88,8 +88,6 @@ class Surroundings:
         if folder is None:
             return False
         return any(self._hazardous(posixpath.join(folder, name)) for name in ("config", "config.worktree"))
-            self._hazardous(posixpath.join(folder, name)) for name in ("config", "config.worktree")
-        )
 
     def _hazardous(self, file: str) -> bool:
         try:
