@@ -16,9 +16,10 @@ delay, hold seconds before every delta; seconds before the first byte
 gate        name: wait until `release` is called, ``gate_after`` n text deltas (0: before the first byte)
 tools       list of ``{name, args (object or raw string), id?}``; arguments in ``argchunks`` deltas
 status      answer with this HTTP status and an error
-drop        cut the connection after half of the text
+drop        cut the connection after half of the text, ``linger`` seconds later (0: the reader may lose some)
 finish      finish_reason; ``usage`` is merged over the usage numbers
-times       a ``status`` or ``drop`` happens only for the first n calls of this step
+times       a ``status`` or ``drop`` happens only for the first n calls of this step; ``then``: the step that
+            is played afterwards instead of the same one without the fault
 =========== ======================================================================================
 
 A prompt without a script is answered by ``(no script)``, calls behind the last step by
@@ -191,6 +192,9 @@ class ScriptedModel:
         key, step, call.step = self._pick(call)
         kept = call if len(raw) <= KEPT_BODY else dataclasses.replace(call, body=_shortened(body))
         self._calls.append(kept)
+        faulty = self._faulty(key, call.step, step)
+        if not faulty:
+            step = step.get("then", step)
         try:
             kept.outcome = "open"
             answer = _Answer(request, body, call.number, step)
@@ -198,7 +202,6 @@ class ScriptedModel:
                 await asyncio.sleep(step["hold"])
             if "gate" in step and not step.get("gate_after"):
                 await self._pass(step["gate"])
-            faulty = self._faulty(key, call.step, step)
             if faulty and step.get("status"):
                 kept.outcome = "refused"
                 return answer.refusal()
@@ -304,6 +307,7 @@ class _Answer:
             if gate_after and sent == gate_after:
                 await pass_gate(self.step["gate"])
             if drop and sent * 2 >= text_deltas and self.request.transport:
+                await asyncio.sleep(self.step.get("linger", 0))
                 self.request.transport.abort()
                 return response
         await self._event(response, [{"index": 0, "delta": {}, "finish_reason": self.finish}])

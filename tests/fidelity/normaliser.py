@@ -1,0 +1,156 @@
+"""The one list of what may differ between two plays of a scenario, and why.
+
+A rule names a kind of message, a path in it and a treatment.  Everything that no rule names is compared value
+by value.  Paths are keys separated by blanks; ``*`` is any one key or place, ``**`` any number of them.
+
+=========== ====================================================================================
+DROPPED     not compared
+TYPED       it must be there and be of the same type
+WORDED      a text in own words: its data and facts are compared (`texts`)
+UNORDERED   a list whose entries have no order of their own: compared in the order of their commands
+FLOOD       a text whose length is a matter of time: its distinct lines, numbers left out
+CONFIGURED  of a list only the entries that this test configured
+=========== ====================================================================================
+
+Kinds: the method of a notification or request, with ``/`` and the kind of its update; ``result METHOD`` and
+``error METHOD`` for answers; ``model KIND`` for requests at the model's endpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import fnmatch
+import functools
+
+__all__ = ["ASYNCHRONOUS", "REPEATED", "RULES", "TOOLS", "Rule", "Treatment", "treatment"]
+
+
+class Treatment(enum.Enum):
+    DROPPED = "dropped"
+    TYPED = "typed"
+    WORDED = "worded"
+    FLOOD = "flood"
+    UNORDERED = "unordered"
+    CONFIGURED = "configured"
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    kind: str
+    path: str
+    treatment: Treatment
+    reason: str
+
+
+_D, _T, _W = Treatment.DROPPED, Treatment.TYPED, Treatment.WORDED
+_C, _U = Treatment.CONFIGURED, Treatment.UNORDERED
+_CLOCK = "reads the clock"
+_WORDS = "a text for people or the model; each engine has its own words"
+_ESTIMATE = "counts the engine's own system prompt and tool texts, which are worded differently"
+
+RULES = (
+    # -- clocks and processes --------------------------------------------------------------------
+    Rule("*", "** agentTimestampMs", _T, _CLOCK),
+    Rule("*", "** streamStartMs", _T, _CLOCK),
+    Rule("*", "** turnStartMs", _T, _CLOCK),
+    Rule("*", "** lastChangeUnixMs", _T, _CLOCK),
+    Rule("*", "** apiDurationMs", _T, _CLOCK),
+    Rule("*", "** elapsed_ms", _T, _CLOCK),
+    Rule("*", "** elapsedMs", _T, _CLOCK),
+    Rule("*", "** durationMs", _T, _CLOCK),
+    Rule("*", "** duration_secs", _T, _CLOCK),
+    Rule("*", "** start_time *", _T, _CLOCK),
+    Rule("*", "** end_time *", _T, _CLOCK),
+    Rule("*", "** started_at", _T, _CLOCK),
+    Rule("*", "** ended_at", _T, _CLOCK),
+    Rule("*", "** started", _T, _CLOCK),
+    Rule("*", "** ended", _T, _CLOCK),
+    Rule("*", "** timestamp", _T, _CLOCK),
+    Rule("*", "** updatedAt", _T, _CLOCK),
+    Rule("*", "** pid", _T, "the operating system chooses it"),
+    Rule("*", "** eventId", _T, "numbers all updates of a session, those that come at any time among them"),
+    Rule("session/update/*", "** totalTokens", _T, _ESTIMATE),
+    # -- what the program is ---------------------------------------------------------------------
+    Rule("result initialize", "result _meta agentVersion", _T, "each engine has its own version"),
+    Rule("result initialize", "result _meta availableCommands", _D, "slash commands belong to product features"),
+    Rule("result initialize", "result authMethods * description", _W, _WORDS),
+    Rule("result *", "** availableModels", _C, "the original adds the models of its maker"),
+    Rule("session/update/available_commands_update", "params update availableCommands", _D,
+         "slash commands belong to product features"),
+    Rule("result *", "** configOptions * options", _C, "the original adds the models of its maker"),
+    Rule("result _x.ai/task/list", "result result tasks", _U, "the original keeps its tasks in a hash table"),
+    Rule("_x.ai/session_notification/background_tasks", "params update tasks", _U, "the same table"),
+    # -- words -----------------------------------------------------------------------------------
+    Rule("session/update/tool_call_update", "params update content * content text", _W, _WORDS),
+    Rule("session/update/tool_call_update", "params update rawOutput output_for_prompt", _W, _WORDS),
+    Rule("session/update/tool_call_update", "params update rawOutput ** tool_output_for_prompt", _W, _WORDS),
+    Rule("session/update/tool_call_update", "params update rawOutput ** tool_output_for_prompt_concise", _W, _WORDS),
+    Rule("session/update/tool_call_update", "params update rawOutput ** message", _W, _WORDS),
+    Rule("session/update/tool_call_update", "params update rawOutput summary", _W, _WORDS),
+    Rule("session/update/tool_call_update", "params update rawOutput retrieval_hint", _W, _WORDS),
+    Rule("session/update/tool_call_update", "params update rawOutput ** truncation_hint", _W, _WORDS),
+    Rule("session/request_permission", "params options * name", _W, _WORDS),
+    Rule("_x.ai/queue/changed", "params runningText", _W, _WORDS),
+    Rule("_x.ai/queue/changed", "params entries * text", _W, _WORDS),
+    Rule("_x.ai/session_notification/retry_state", "params update reason", _W, _WORDS),
+    Rule("_x.ai/session_notification/hook_annotation", "params update message", _W, _WORDS),
+    Rule("_x.ai/session_notification/retry_state", "params update message", _W, _WORDS),
+    Rule("_x.ai/session_notification/turn_completed", "params update agent_result", _W, _WORDS),
+    Rule("_x.ai/session/prompt_complete", "params agentResult", _W, _WORDS),
+    Rule("error *", "error message", _W, _WORDS),
+    Rule("error *", "error data", _W, _WORDS),
+    Rule("error *", "error data message", _W, _WORDS),
+    # -- the model's side ------------------------------------------------------------------------
+    Rule("model *", "headers", _D, "transport of an HTTP library; the key is compared apart"),
+    Rule("model *", "body messages * model_id", _D, "no field of the protocol: strict endpoints refuse it"),
+    Rule("model *", "body messages * content", _W, _WORDS),
+    Rule("model *", "body tools * function description", _D, _WORDS),
+    Rule("model *", "body tools ** description", _D, _WORDS),
+)
+
+#: Updates that come from beside the turn, at any time: compared in an order of their own.
+ASYNCHRONOUS = {
+    "_x.ai/mcp/servers_updated": "when a client initializes",
+    "_x.ai/mcp_initialized": "when the last server is connected",
+    "_x.ai/session/setup": "progress of session/new; the last phases come after its answer",
+    "session/update/available_commands_update": "whenever discovery of commands ends",
+    "_x.ai/session_notification/session_summary_generated": "the title's own model call",
+    "session/update/session_info_update": "the title's own model call",
+    "_x.ai/sessions/changed": "to every client, by a task of its own",
+}
+
+#: Lines that come again and again while something runs, as time allows: which of them are compared.
+REPEATED = {
+    "session/update/tool_call_update": "one for each tenth of a second that a command runs, each with all the output "
+    "so far: the last one before the result and the last one after it",
+}
+
+#: Tools whose definitions are compared.  The others belong to features that the embedded engine has not.
+TOOLS = frozenset(
+    "run_terminal_command read_file search_replace write list_dir grep todo_write monitor "
+    "get_command_or_subagent_output kill_command_or_subagent wait_commands_or_subagents "
+    "enter_plan_mode exit_plan_mode ask_user_question".split()
+)
+
+
+@functools.lru_cache(None)
+def _of_kind(kind: str, own: tuple[Rule, ...]) -> tuple[tuple[tuple[str, ...], Rule], ...]:
+    return tuple((tuple(r.path.split()), r) for r in (*own, *RULES) if fnmatch.fnmatchcase(kind, r.kind))
+
+
+@functools.lru_cache(1 << 16)
+def treatment(kind: str, path: tuple[str, ...], own: tuple[Rule, ...] = ()) -> Rule | None:
+    """The rule for a place in a message; ``own`` are the scenario's."""
+    for pattern, rule in _of_kind(kind, own):
+        if _fits(pattern, path):
+            return rule
+    return None
+
+
+def _fits(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
+    if not pattern:
+        return not path
+    if pattern[0] == "**":
+        return any(_fits(pattern[1:], path[i:]) for i in range(len(path) + 1))
+    return bool(path) and pattern[0] in ("*", path[0]) and _fits(pattern[1:], path[1:])

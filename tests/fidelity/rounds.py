@@ -1,0 +1,60 @@
+"""Play many scenarios side by side on several engines and compare each."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.fidelity.compare import Difference, differences
+from tests.fidelity.engines import ENGINES
+from tests.fidelity.normal import Form, Normaliser
+from tests.fidelity.play import Recording, perform, stage
+from tests.fidelity.scenario import Scenario
+
+__all__ = ["Outcome", "form_of", "play_all", "play_both"]
+
+
+@dataclasses.dataclass
+class Outcome:
+    scenario: Scenario
+    recordings: list[Recording]
+    differences: list[Difference]
+    seconds: float
+
+
+def form_of(scenario: Scenario, recording: Recording) -> Form:
+    return Normaliser(recording.as_json(), scenario.rules, scenario.distinct).form()
+
+
+async def play_both(scenario: Scenario, engines: Sequence[str], seed: str) -> Outcome:
+    """Play it on each engine at the same time, in folders whose names have the same length."""
+    started = time.monotonic()
+    async with stage(Path(tempfile.mkdtemp(prefix="fid", dir="/tmp"))) as folder:
+        plays = (perform(scenario, ENGINES[name], seed, folder / str(place)) for place, name in enumerate(engines))
+        recordings = list(await asyncio.gather(*plays))
+    forms = [form_of(scenario, recording) for recording in recordings]
+    found = differences(*forms) if len(forms) == 2 else []
+    return Outcome(scenario, recordings, found, time.monotonic() - started)
+
+
+async def play_all(
+    scenarios: Sequence[Scenario],
+    engines: Sequence[str],
+    seed: str,
+    jobs: int,
+    show: Callable[[Outcome], None] = lambda outcome: None,
+) -> list[Outcome]:
+    """The outcomes in the order of the scenarios; ``show`` gets each as soon as it is there."""
+    gate = asyncio.Semaphore(jobs)
+
+    async def one(scenario: Scenario) -> Outcome:
+        async with gate:
+            outcome = await play_both(scenario, engines, seed)
+        show(outcome)
+        return outcome
+
+    return list(await asyncio.gather(*map(one, scenarios)))
