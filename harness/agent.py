@@ -10,21 +10,24 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
+import importlib
 import platform
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway import __version__
 from harness.acp import AcpError, invalid_params
-from harness.assembly import Assembly, SessionWishes
 from harness.model.endpoints import Catalog, ConfigError, Endpoint, load_catalog
-from harness.session.actor import SessionActor
 from harness.session.prompt import read_prompt
-from harness.session.updates import Update
-from harness.workspace.terminal.naming import time_ordered_id
+from harness.session.wishes import SessionWishes, WishError
+
+if TYPE_CHECKING:
+    from harness.assembly import Assembly
+    from harness.session.actor import SessionActor
+    from harness.session.updates import Update
 
 __all__ = ["Agent", "Client", "Defaults", "Held"]
 
@@ -48,6 +51,7 @@ class Defaults:
     model: str | None = None
     effort: str | None = None
     always_approve: bool = False
+    permission_mode: str | None = None
 
 
 @dataclasses.dataclass
@@ -74,6 +78,7 @@ class Agent:
         self._catalog: Catalog | None = None
         self._instance = str(uuid.uuid4())
         self._assembly: Assembly | None = None
+        self._warming: asyncio.Task[object] | None = None
         self._methods: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Any]]] = {
             "initialize": self._initialize,
             "authenticate": self._authenticate,
@@ -103,6 +108,8 @@ class Agent:
         for held in tuple(self.sessions.values()):
             await held.actor.close()
         self.sessions.clear()
+        if self._warming is not None:
+            await asyncio.wait((self._warming,))
         if self._assembly is not None:
             await self._assembly.close()
 
@@ -146,6 +153,7 @@ class Agent:
     async def _initialize(self, params: Mapping[str, Any]) -> dict[str, Any]:
         self._catalog = None
         self._initialized = True
+        self.say_later(self._warm)
         catalog = self.catalog
         current = catalog.endpoints[catalog.default] if catalog.default else None
         self.say_later(lambda: self.client.notify("_x.ai/mcp/servers_updated", {"mcpServers": []}))
@@ -210,13 +218,19 @@ class Agent:
             rules=str(meta.get("rules") or ""),
             system_prompt=str(meta.get("systemPromptOverride") or "").strip(),
             always_approve=always,
-            hooks=_table(meta, "x.ai/hooks"),
+            permission_mode=self._defaults.permission_mode,
+            auto_approve=meta.get("autoMode") is True,
+            hooks=meta.get("x.ai/hooks"),
         )
         self._setup("session/new", "spawn_session_actor", session_id)
-        actor = await self.assembly.session(wishes, self.client)
+        await self._load_parts()
+        try:
+            actor = await self.assembly.session(wishes, self.client)
+        except WishError as error:
+            raise invalid_params(str(error)) from error
         self.sessions[session_id] = Held(actor, cwd, always, _now())
-        if self._defaults.effort in actor.endpoint.efforts:
-            actor.effort = self._defaults.effort
+        self._warming = asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "aiohttp"))
+        actor.set_model(wishes.endpoint, self._defaults.effort)
         self.say_later(lambda: self._session_ready(session_id, servers))
         return self._opened(session_id)
 
@@ -360,9 +374,21 @@ class Agent:
     # -- for sessions and extensions -----------------------------------------------------------------
     @property
     def assembly(self) -> Assembly:
-        if self._assembly is None:
-            self._assembly = Assembly(self._home, self._environ, self._publish, self._session_changed)
+        assert self._assembly is not None, "the first session loads it"
         return self._assembly
+
+    def _warm(self) -> None:
+        """Use the time until the first session is wanted."""
+        self._warming = asyncio.ensure_future(self._load_parts())
+
+    async def _load_parts(self) -> None:
+        """Import what sessions are made of: most of the engine, which `initialize` need not wait for."""
+        if self._assembly is None:
+            module = await asyncio.to_thread(importlib.import_module, "harness.assembly")
+            if self._assembly is None:
+                self._assembly = module.Assembly(
+                    self._home, self._environ, self._publish, self._session_changed
+                )
 
     def held(self, params: Mapping[str, Any]) -> Held:
         """The session that a message names.  Raises AcpError."""
@@ -452,6 +478,8 @@ def _session_id(meta: Mapping[str, Any]) -> str:
     """The id that the client chose, else a new one."""
     chosen = meta.get("sessionId")
     if not isinstance(chosen, str) or not chosen:
+        from harness.workspace.terminal.naming import time_ordered_id
+
         return time_ordered_id()
     try:
         return str(uuid.UUID(chosen))

@@ -6,48 +6,42 @@ the login shell's environment) is started or imported when it is first used.
 
 from __future__ import annotations
 
-import dataclasses
+import asyncio
 import datetime
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
+from harness.hook_runner import ClientHooks
+from harness.hooks import HookError, parse_hooks
 from harness.model.client import ChatClient
-from harness.model.endpoints import Endpoint
-from harness.registry.contract import ClientRequests
+from harness.permissions import GrantStore, Mode, PermissionGate, load_settings, parse_mode, project_root
 from harness.registry.presets import DEFAULT, preset
 from harness.registry.registry import Registry
-from harness.registry.toolset import Toolset
-from harness.session.actor import SessionActor, SessionParts
-from harness.session.gate import AskingGate, Gate
-from harness.session.hooks import NoHooks, TurnHooks
+from harness.session.actor import SessionActor
+from harness.session.driver import SessionParts
+from harness.session.gate import GateCall
 from harness.session.instructions import opening
 from harness.session.updates import Update
+from harness.session.wishes import SessionWishes, WishError
 from harness.toolbridge import ToolBridge
 from harness.tools import default_registry
 from harness.workspace.executor import HostExecutor
 from harness.workspace.host_filesystem import HostFileSystem
 from harness.workspace.ops import ToolsChanged, WorkspaceOps
 from harness.workspace.repository import find_repository
-from harness.workspace.session import WorkspaceSession
 from harness.workspace.terminal.terminal import Terminal
 
-__all__ = ["Assembly", "SessionWishes"]
+__all__ = ["Assembly"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SessionWishes:
-    """What a client wants of a new session."""
+class Client(Protocol):
+    """The client of a session: told things and asked."""
 
-    id: str
-    cwd: str
-    endpoint: Endpoint
-    rules: str = ""
-    system_prompt: str = ""
-    always_approve: bool = False
-    hooks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    def notify(self, method: str, params: Mapping[str, Any]) -> None: ...
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
 class Assembly:
@@ -79,41 +73,60 @@ class Assembly:
             on_change=self._tools_changed,
         )
 
-    async def session(self, wishes: SessionWishes, client: ClientRequests) -> SessionActor:
-        """A new session, ready for its first prompt."""
+    async def session(self, wishes: SessionWishes, client: Client) -> SessionActor:
+        """A new session, ready for its first prompt.  Raises WishError."""
+        try:
+            registered = parse_hooks(wishes.hooks)
+        except HookError as error:
+            raise WishError(str(error)) from error
         folder = self._home / "sessions" / quote(wishes.cwd, safe="") / wishes.id
         self._folders[wishes.id] = folder
         workspace = await self._ops.create(wishes.id, wishes.cwd)
-        toolset = workspace.toolset
-        assert isinstance(toolset, Toolset)
-        bridge = ToolBridge(toolset, workspace)
+        bridge = ToolBridge(workspace.toolset, workspace)
         self._bridges[wishes.id] = bridge
         workspace.terminal.warm()
-        head = opening(
-            cwd=wishes.cwd,
-            shell=self._environ.get("SHELL") or "/bin/sh",
-            names=toolset.names,
-            today=datetime.datetime.now().astimezone().date(),
-            rules=wishes.rules,
-            override=wishes.system_prompt,
+        root = await asyncio.to_thread(project_root, wishes.cwd)
+        actor: SessionActor
+        hooks: ClientHooks
+
+        def asked(call: GateCall) -> None:
+            message = f"The tool `{call.name}` waits for permission."
+            fields = {"notificationType": "permission_prompt", "message": message, "level": "info"}
+            hooks.tell("notification", fields, "")
+
+        gate = await asyncio.to_thread(self._gate, wishes, root, client, asked)
+        hooks = ClientHooks(
+            wishes.id,
+            wishes.cwd,
+            root,
+            registered,
+            client,
+            client.notify,
+            lambda update: actor.show(update),
+            about=lambda: {
+                "transcriptPath": str(folder / "updates.jsonl"),
+                "permissionMode": str(gate.mode),
+            },
         )
-        return SessionActor(
+        actor = SessionActor(
             SessionParts(
                 id=wishes.id,
                 bridge=bridge,
                 workspace=workspace,
-                gate=self._gate(wishes, workspace, client),
-                hooks=self._hooks(wishes, workspace, client),
+                gate=gate,
+                hooks=hooks,
                 client=client,
                 model=self._model,
                 endpoint=wishes.endpoint,
-                head=head,
+                head=self._opening(wishes, bridge),
                 publish=self._publish,
                 changed=lambda: self._changed(wishes.id),
                 turn_began=lambda shown: self._ops.begin_prompt(wishes.id, shown),
                 turn_ended=lambda: self._ops.end_prompt(wishes.id),
             )
         )
+        hooks.tell("session_start", {"source": "new"}, "")
+        return actor
 
     async def drop(self, session_id: str) -> None:
         """A session that was closed has no workspace any more."""
@@ -135,11 +148,39 @@ class Assembly:
         directory = self._folders[session_id] / "terminal"
         return Terminal(log_directory=str(directory), environ=environ, session_id=session_id)
 
-    def _gate(self, wishes: SessionWishes, workspace: WorkspaceSession, client: ClientRequests) -> Gate:
-        return AskingGate(wishes.id, client, always_approve=wishes.always_approve)
+    def _gate(
+        self, wishes: SessionWishes, root: str, client: Client, asked: Callable[[GateCall], None]
+    ) -> PermissionGate:
+        home = self._environ.get("HOME") or "/"
+        settings = load_settings(wishes.cwd, root, self._home, Path(home), self._environ)
+        mode = parse_mode(wishes.permission_mode) if wishes.permission_mode else None
+        if wishes.auto_approve:
+            mode = Mode.AUTO
+        if wishes.always_approve:
+            mode = Mode.BYPASS
+        store = GrantStore(self._home, root)
+        return PermissionGate(
+            wishes.id,
+            wishes.cwd,
+            self._fs,
+            client,
+            settings,
+            store,
+            grok_home=str(self._home),
+            home=home,
+            mode=mode,
+            on_prompt=asked,
+        )
 
-    def _hooks(self, wishes: SessionWishes, workspace: WorkspaceSession, client: ClientRequests) -> TurnHooks:
-        return NoHooks()
+    def _opening(self, wishes: SessionWishes, bridge: ToolBridge) -> list[dict[str, Any]]:
+        return opening(
+            cwd=wishes.cwd,
+            shell=self._environ.get("SHELL") or "/bin/sh",
+            names=bridge.toolset.names,
+            today=datetime.datetime.now().astimezone().date(),
+            rules=wishes.rules,
+            override=wishes.system_prompt,
+        )
 
     def _tools_changed(self, change: ToolsChanged) -> None:
         bridge = self._bridges.get(change.session_id)

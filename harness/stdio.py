@@ -47,7 +47,9 @@ async def _serve(arguments: Arguments, out: int) -> None:
     connection = Connection(
         writer.write, lambda method, params, request: agents[0].handle(method, params, request)
     )
-    defaults = Defaults(arguments.model, arguments.effort, arguments.always_approve)
+    defaults = Defaults(
+        arguments.model, arguments.effort, arguments.always_approve, arguments.permission_mode
+    )
     agents.append(Agent(engine_home(os.environ), os.environ, connection, defaults))
     reading = loop.create_task(_read(connection, gone))
     try:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.outcome import Notification, ToolFault, ToolOutput
@@ -58,7 +58,8 @@ class Calls:
         self._interjected = interjected
         self._parsed: dict[str, ParsedCall] = {}
         self._waiting_for_client: set[str] = set()
-        self.running: set[str] = set()
+        self.running: dict[str, asyncio.Event] = {}  #: set when the call has its result
+        self.plan: Sequence[Mapping[str, Any]] = ()  #: the newest list of steps
         self.cancelled = asyncio.Event()
 
     def cancel(self) -> None:
@@ -154,24 +155,25 @@ class Calls:
     async def run(self, call_id: str) -> tuple[str, tuple[str, ...]]:
         """Run an admitted call; its text for the model, and what hooks want the model to hear."""
         parsed = self._parsed[call_id]
-        self.running.add(call_id)
+        ended = self.running[call_id] = asyncio.Event()
         started = time.monotonic()
         try:
             output, text = await self._output(parsed, call_id)
         finally:
-            self.running.discard(call_id)
+            del self.running[call_id]
+            ended.set()
+        told: Sequence[str] = ()
+        if not self.cancelled.is_set():
+            told = await self._hooks.after(
+                call_id,
+                parsed.effective_name,
+                parsed.arguments,
+                output.raw(),
+                time.monotonic() - started,
+                output.type == "BackgroundTaskStarted",
+            )
         self._publish(self._updates.tool_call_ended(call_id, view_result(output), output.raw()))
         self._plan_update(output)
-        if self.cancelled.is_set():
-            return text, ()
-        told = await self._hooks.after(
-            call_id,
-            parsed.effective_name,
-            parsed.arguments,
-            output.raw(),
-            time.monotonic() - started,
-            output.type == "BackgroundTaskStarted",
-        )
         return text, tuple(told)
 
     async def _output(self, parsed: ParsedCall, call_id: str) -> tuple[ToolOutput, str]:
@@ -218,7 +220,8 @@ class Calls:
     def _plan_update(self, output: ToolOutput) -> None:
         updated = output.fields.get("TodosUpdated") if output.type == "Todo" else None
         if isinstance(updated, Mapping):
-            self._publish(self._updates.plan(updated.get("todos", ())))
+            self.plan = updated.get("todos", ())
+            self._publish(self._updates.plan(self.plan))
 
     def _notified(self, notification: Notification) -> None:
         """A tool tells something between two results."""

@@ -18,11 +18,13 @@ __all__ = [
     "PromptResult",
     "answer",
     "error_fields",
+    "hook_event",
     "interruption",
     "meta",
     "removed",
     "retry_state",
     "title",
+    "too_many",
 ]
 
 _INTERNAL_ERROR = -32603
@@ -60,6 +62,11 @@ def answer(
     if usage.calls:
         fields["usage"] = usage.report()
     return PromptResult({"stopReason": end.reason, "_meta": {**fields, **meta(end)}})
+
+
+def too_many() -> PromptResult:
+    """The answer to a prompt for which the queue has no place."""
+    return PromptResult(error=(_INTERNAL_ERROR, "Internal error", "too many prompts wait in this session"))
 
 
 def removed(session_id: str, prompt_id: str, model: str) -> PromptResult:
@@ -111,6 +118,16 @@ def error_fields(end: End, result: str, kind: str) -> dict[str, str]:
         return {}
     more = {kind: str(end.error.kind)} if end.error.kind is Failure.TRUNCATED else {}
     return {result: end.error.message, **more}
+
+
+def hook_event(end: End) -> tuple[str, dict[str, Any]] | None:
+    """What hooks are told of an end that they cannot change."""
+    if end.error is not None:
+        return "stop_failure", {"error": str(end.error.kind), "errorDetails": end.error.message}
+    if end.reason == "cancelled":
+        reason = "user_interrupt" if end.category == "MidTurnAbort" else "permission_rejected"
+        return "stop_cancelled", {"reason": reason, "cancelledBy": "user"}
+    return None
 
 
 def retry_state(error: ModelError) -> dict[str, Any]:
