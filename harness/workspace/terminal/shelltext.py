@@ -53,8 +53,8 @@ def scan(command: str) -> Scan:
     return Scan(tuple(scanner.operators), tuple(scanner.statements))
 
 
-# What is open.  In the first three `&` can be an operator, in the others it is text or arithmetic.
-_TOP, _PARENS, _BACKTICK, _DOUBLE, _BRACES, _MATHS = range(6)
+# What is open.  In the first four `&` can be an operator, in the others it is text or arithmetic.
+_TOP, _PARENS, _SUBSTITUTION, _BACKTICK, _DOUBLE, _BRACES, _MATHS = range(7)
 _HEREDOC = re.compile(r"<<(-?)[ \t]*((?:'[^']*'|\"[^\"]*\"|\\.|[^\s;&|<>()'\"\\`])+)")
 _UNQUOTE = re.compile(r"'([^']*)'|\"([^\"]*)\"|\\(.)")
 _SEPARATORS = ";\n|()"
@@ -69,16 +69,19 @@ class _Scanner:
         self.operators: list[int] = []
         self.statements: list[tuple[int, int]] = []
         self.start = 0
+        self.outer: list[int] = []
         self.heredocs: list[tuple[str, bool]] = []
 
     def run(self) -> None:
         while self.at < len(self.text):
-            if self.open[-1] in (_TOP, _PARENS, _BACKTICK):
+            if self.open[-1] <= _BACKTICK:
                 self.code()
             elif self.open[-1] == _DOUBLE:
                 self.quoted()
             else:
                 self.inner()
+        while self.outer:
+            self.leave(len(self.text))
         self.cut(len(self.text))
 
     def code(self) -> None:
@@ -106,12 +109,15 @@ class _Scanner:
             self.separator(char)
 
     def separator(self, char: str) -> None:
-        if char in _SEPARATORS:
+        closes = char == ")" and self.open[-1] == _SUBSTITUTION
+        if closes:
+            self.leave(self.at)
+        elif char in _SEPARATORS:
             self.cut(self.at)
             self.start = self.at + 1
         if char == "(":
             self.open.append(_PARENS)
-        elif char == ")" and self.open[-1] == _PARENS:
+        elif closes or (char == ")" and self.open[-1] == _PARENS):
             self.open.pop()
         self.at += 1
         if char == "\n" and self.heredocs:
@@ -169,7 +175,7 @@ class _Scanner:
         if text.startswith("$((", at) and text.find("))", at) > 0:
             self.push(_MATHS, 3)
         elif text.startswith("$(", at):
-            self.push(_PARENS, 2)
+            self.enter(_SUBSTITUTION, 2)
         elif text.startswith("${", at):
             self.push(_BRACES, 2)
         elif text.startswith("$'", at) and self.open[-1] != _DOUBLE:
@@ -182,9 +188,20 @@ class _Scanner:
 
     def backtick(self) -> None:
         if self.open[-1] == _BACKTICK:
+            self.leave(self.at)
             self.pop(1)
         else:
-            self.push(_BACKTICK, 1)
+            self.enter(_BACKTICK, 1)
+
+    def enter(self, what: int, width: int) -> None:
+        """A command within a command: the statement around it goes on behind it."""
+        self.push(what, width)
+        self.outer.append(self.start)
+        self.start = self.at
+
+    def leave(self, end: int) -> None:
+        self.cut(end)
+        self.start = self.outer.pop()
 
     def push(self, what: int, width: int) -> None:
         self.open.append(what)
@@ -227,8 +244,7 @@ class _Scanner:
         self.at = self.start = min(self.at, len(self.text))
 
     def cut(self, end: int) -> None:
-        # Only what is outside of every quote is a statement of its own.
-        if _DOUBLE not in self.open and end > self.start:
+        if end > self.start:
             self.statements.append((self.start, end))
             self.start = end
 
