@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,13 +27,22 @@ if TYPE_CHECKING:
     from harness.toolbridge import ParsedCall, ToolBridge
     from harness.workspace.session import WorkspaceSession
 
-__all__ = ["Calls"]
+__all__ = ["CallResult", "Calls"]
 
 #: What a call asks the client itself, and how a client names that wait.
 _ASKING = {"_x.ai/ask_user_question": "question", "_x.ai/exit_plan_mode": "plan_approval"}
 _WAITING = frozenset({ToolKind.BACKGROUND_TASK, ToolKind.WAIT_TASKS})
 _CHANGING = frozenset({ToolKind.EDIT, ToolKind.WRITE, ToolKind.DELETE, ToolKind.MOVE})
 _FATES: Mapping[str, Fate] = {"reject": "rejected", "cancel": "cancelled", "followup": "followup"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CallResult:
+    """What a call came to for the turn: see `Turn.ran`."""
+
+    text: str
+    messages: tuple[str, ...] = ()
+    ends: bool = False
 
 
 class Calls:
@@ -152,8 +162,8 @@ class Calls:
         return CallView(view.kind, view.title, view.path, view.line, (diff,))
 
     # -- the work ------------------------------------------------------------------------------------
-    async def run(self, call_id: str) -> tuple[str, tuple[str, ...]]:
-        """Run an admitted call; its text for the model, and what hooks want the model to hear."""
+    async def run(self, call_id: str) -> CallResult:
+        """Run an admitted call."""
         parsed = self._parsed[call_id]
         ended = self.running[call_id] = asyncio.Event()
         started = time.monotonic()
@@ -174,7 +184,9 @@ class Calls:
             )
         self._publish(self._updates.tool_call_ended(call_id, view_result(output), output.raw()))
         self._plan_update(output)
-        return text, tuple(told)
+        # A plan that nobody approved or refused: going on would mean to carry it out.
+        ends = output.is_error and not output.type and parsed.tool.spec.kind is ToolKind.EXIT_PLAN
+        return CallResult(text, tuple(told), ends)
 
     async def _output(self, parsed: ParsedCall, call_id: str) -> tuple[ToolOutput, str]:
         work = asyncio.ensure_future(

@@ -162,8 +162,8 @@ class TurnDriver:
         async def lane(ids: Sequence[str]) -> None:
             nonlocal last
             for call_id in ids:
-                text, messages = await self.calls.run(call_id)
-                step = self.turn.ran(call_id, text, messages)
+                result = await self.calls.run(call_id)
+                step = self.turn.ran(call_id, result.text, result.messages, ends=result.ends)
                 last = last if isinstance(step, Wait) else step
 
         async with asyncio.TaskGroup() as group:

@@ -117,7 +117,7 @@ class Turn:
         self._stopped: tuple[ModelCall, Prepared] | None = None
         self._interjections: list[str] = []
         self._after_results: list[str] = []
-        self._last_text = ""
+        self._unanswered = False
         self._continuations = 0
         self.ended: End | None = None
         self.rounds = 0
@@ -141,7 +141,6 @@ class Turn:
             self._conversation.add_answer(dataclasses.replace(answer, calls=()))
             return self._end(End("refusal"))
         self._conversation.add_answer(answer)
-        self._last_text = answer.text
         if answer.calls:
             self._batch = sorted(answer.calls, key=lambda call: self._is_last(call.name))
             return Prepare(self._batch[0])
@@ -176,13 +175,17 @@ class Turn:
         self._running = {call_id for call_id, _, _ in self._admitted}
         return Run(lanes(self._admitted))
 
-    def ran(self, call_id: str, text: str, messages: Sequence[str] = ()) -> Step:
-        """A call has its result; ``messages`` are what hooks want the model to hear after the batch."""
+    def ran(self, call_id: str, text: str, messages: Sequence[str] = (), *, ends: bool = False) -> Step:
+        """A call has its result; ``messages`` are what hooks want the model to hear after the batch.
+
+        ``ends``: it asked the user something on which the turn hangs, and got no answer.
+        """
         if self.ended:
             return self.ended
         self._conversation.add_result(call_id, text)
         self._after_results += messages
         self._running.discard(call_id)
+        self._unanswered = self._unanswered or ends
         return Wait() if self._running else self._batch_done()
 
     def stop_asked(self, continue_with: Sequence[str] = ()) -> Step:
@@ -240,6 +243,8 @@ class Turn:
         for text in self._after_results:
             self._conversation.add_user(text)
         self._after_results.clear()
+        if self._unanswered:
+            return self._end(End("cancelled", "PermissionCancelled"))
         stopped, self._stopped = self._stopped, None
         if stopped is not None:
             call, prepared = stopped
