@@ -12,7 +12,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from harness.limits import LIMITS, SIZES
 from harness.outcome import FaultKind, ToolFault
@@ -48,9 +48,16 @@ class Terminal(TaskDesk):
     """All commands of one session, those of its subagents too (each with its ``owner``)."""
 
     def __init__(
-        self, *, log_directory: str, environ: Mapping[str, str], session_id: str | None = None
+        self,
+        *,
+        log_directory: str,
+        environ: Mapping[str, str],
+        session_id: str | None = None,
+        wrap: Callable[[Sequence[str], str], Sequence[str]] = lambda argv, _cwd: argv,
     ) -> None:
+        """``wrap`` puts a command line into its containment."""
         super().__init__()
+        self._wrap = wrap
         self.session_id = session_id
         self._directory = log_directory
         self._environ = dict(environ)
@@ -71,7 +78,7 @@ class Terminal(TaskDesk):
 
         ``cancelled`` ends the command and all it started at once, without a time of grace.
         """
-        live = await self._begin(command, self._own_id(command.call_id), background=False)
+        live = await self._begin(command, background=False)
         self._chunk(live)
         if command.deadline.move is not None:
             loop = asyncio.get_running_loop()
@@ -89,20 +96,19 @@ class Terminal(TaskDesk):
 
     async def start(self, command: Command, *, tap: LineTap | None = None) -> Snapshot:
         """Run in the background under an id of its own."""
-        live = await self._begin(command, time_ordered_id(), background=True, tap=tap)
+        live = await self._begin(command, background=True, tap=tap)
         shot = snapshot_of(live, time.monotonic())
         self.emit(Backgrounded(shot))
         return shot
 
-    async def _begin(
-        self, command: Command, task_id: str, *, background: bool, tap: LineTap | None = None
-    ) -> Live:
+    async def _begin(self, command: Command, *, background: bool, tap: LineTap | None = None) -> Live:
         login = await self._login.get()
         if self._closed:
             raise ToolFault(FaultKind.EXECUTION, "the terminal of this session has been closed")
+        # From here to the entry in the book nothing is awaited: two calls must not come to one id.
         loop = asyncio.get_running_loop()
         task = Task(
-            id=task_id,
+            id=time_ordered_id() if background else self._own_id(command.call_id),
             call_id=command.call_id,
             command=command.command,
             cwd=command.cwd,
@@ -132,7 +138,7 @@ class Terminal(TaskDesk):
         fd = self._login.descriptor
         try:
             live.process = CommandProcess(
-                self._shell.argv(command.command, fd),
+                self._wrap(self._shell.argv(command.command, fd), command.cwd),
                 cwd=command.cwd,
                 env=env,
                 task=marker,
@@ -145,7 +151,7 @@ class Terminal(TaskDesk):
             raise ToolFault(FaultKind.EXECUTION, cannot_start(command, error)) from error
         task.pid = live.process.pid
         self._book.add(task)
-        self._live[task_id] = live
+        self._live[task.id] = live
         if command.deadline.kill is not None:
             capped = command.deadline.kill >= LIMITS.command_longest
             reason = "max_runtime" if capped else "timeout"
