@@ -4,7 +4,8 @@ The file (`Paths.models_file`) is replaced whole whenever the list changes::
 
     {"current": "grok-4.6",
      "models": [{"id": "grok-4.6", "name": "Grok 4.6", "description": "…", "contextWindow": 500000,
-                 "reasoning": {"default": "high", "efforts": [{"id": "high", "label": "High Effort"}]}}]}
+                 "reasoning": {"default": "high", "efforts": [{"id": "high", "label": "High Effort"}]}}],
+     "pi": [the same models as Pi's `registerProvider` takes them]}
 
 ``reasoning`` is null for a model that does not reason; ``efforts`` is empty when the engine lists none.
 """
@@ -19,6 +20,8 @@ from typing import Any
 
 import orjson
 
+from gateway.front.pi_models import for_pi
+
 __all__ = ["model_list", "write_models"]
 
 
@@ -30,7 +33,8 @@ def model_list(state: Any) -> dict[str, Any] | None:
     if not isinstance(state, Mapping) or not isinstance(state.get("availableModels"), list):
         return None
     models = [_model(entry) for entry in state["availableModels"] if isinstance(entry, Mapping)]
-    return {"current": state.get("currentModelId"), "models": [m for m in models if m["id"]]}
+    models = [model for model in models if model["id"]]
+    return {"current": state.get("currentModelId"), "models": models, "pi": list(map(for_pi, models))}
 
 
 def _model(entry: Mapping[str, Any]) -> dict[str, Any]:

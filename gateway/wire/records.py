@@ -328,6 +328,7 @@ class PiTurnOpened(Record):
     frame: int  #: newest frame from the engine at that moment: the turn's own come after it
     model: str = ""
     own: bool = False  #: Grok has started it by itself: no prompt will be answered
+    base: int = 0  #: blocks that Pi's message had before the gateway began it anew
 
     def apply(self, state: ConnectionRecord) -> None:
         state.pi_turns[self.turn] = self

@@ -46,6 +46,7 @@ class Answer:
         self.events: list[Message] = []
         self.end: Message = {}
         self.ended = asyncio.Event()
+        self.begun = asyncio.Event()  #: the gateway has it, as its status line shows
         self.params: Message = {}  #: of the ``turn``
         self.woken = False  #: Pi was woken for it
 
@@ -161,6 +162,7 @@ class PiClient:
         self.session: PiSession | None = None
         self.woken: list[str] = []
         self.open_asks: dict[str, Any] = {}
+        self._asked = set[asyncio.Task[None]]()
         self._ids = itertools.count(1)
         self._open: dict[int, asyncio.Future[Message]] = {}
 
@@ -176,12 +178,10 @@ class PiClient:
         self._reader = asyncio.create_task(self._read())
         hello = {
             "v": 1,
-            "ext": "test",
-            "pi": "1.6.0",
-            "node": "22.23.3",
             "mode": "rpc",
             "ui": self.ui,
-            "caps": ["entries"],
+            "caps": ["entries", "renderers"],
+            "asks": list(self.open_asks),
             "agent_dir": str(self.agent_dir),
             "env": self.env,
         }
@@ -201,14 +201,7 @@ class PiClient:
         if self.session is not None:
             await self.show(self.session, "reconnect")
         for answer in [a for a in self.answers.values() if not a.ended.is_set()]:
-            params = {"turn": answer.turn, "seq": answer.seq, "blocks": answer.known(), "calls": []}
-            if self.session is not None:
-                params["session"] = self.session.id
-            result = await self.request("turn/resume", params)
-            if not result["ok"] and result.get("again"):
-                await self._send_turn(answer)
-            elif not result["ok"]:
-                answer.finish({"stop": "error", "error": result["reason"]})
+            await self._send_turn(answer)
 
     async def show(self, session: PiSession, reason: str = "startup") -> Message:
         self.session = session
@@ -218,9 +211,7 @@ class PiClient:
             "cwd": session.cwd,
             "reason": reason,
             "binding": binding,
-            "model": f"grok/{self.model}",
             "active": self.active,
-            "tools": [],
         }
         return await self.request("session", params)
 
@@ -237,17 +228,16 @@ class PiClient:
         answer = Answer(str(uuid.uuid4()))
         self.answers[answer.turn] = answer
         entries, messages = session.wire()
-        system = [
-            {"role": "system", "content": "", "sections": {"preamble": "You are a test.", "tools": "T"}}
-        ]
+        sections = {"preamble": "You are a test.", "tools": "T"}
+        system = more.pop("system", [{"role": "system", "content": "", "sections": sections}])
+        messages = more.pop("messages", messages)
         answer.params = {
             "turn": answer.turn,
             "session": session.id,
             "kind": "turn",
             "model": self.model,
             "cwd": session.cwd,
-            "system": system,
-            "messages": messages,
+            "messages": [*system, *messages],
             "entries": entries,
             "active": self.active,
         } | more
@@ -257,14 +247,28 @@ class PiClient:
         return answer
 
     async def _send_turn(self, answer: Answer) -> None:
+        """Returns when the gateway has the turn, or will not have it."""
+        asked = asyncio.get_running_loop().create_task(self._ask_turn(answer))
+        begun = asyncio.get_running_loop().create_task(answer.begun.wait())
+        await asyncio.wait([asked, begun], return_when=asyncio.FIRST_COMPLETED)
+        begun.cancel()
+        self._asked.add(asked)
+        asked.add_done_callback(self._asked.discard)
+
+    async def _ask_turn(self, answer: Answer) -> None:
+        known = {"seq": answer.seq, "blocks": answer.known()}
         try:
-            result = await self.request("turn", answer.params)
+            result = await self.request("turn", answer.params | known)
         except RefusedError as error:
             answer.finish({"stop": "error", "error": str(error)})
-            return
-        if result.get("need") == "all":
+        except ConnectionError:
+            pass
+        else:
+            if result.get("need") != "all":
+                answer.finish(result)
+                return
             answer.params.pop("since")
-            await self._send_turn(answer)
+            await self._ask_turn(answer)
 
     async def ask(self, text: Any, **more: Any) -> Answer:
         """A whole turn: prompt, answer, and the answer's entry in the session."""
@@ -322,8 +326,6 @@ class PiClient:
                 future.set_result(message)
         elif method == "turn/event":
             self.answers[params["turn"]].event(params)
-        elif method == "turn/end":
-            self.answers[params["turn"]].finish(params)
         elif method == "entry":
             await self._entry(message["id"], params)
         elif method == "wake":
@@ -333,11 +335,12 @@ class PiClient:
         elif method == "ui/close":
             self.closed_asks.append(params)
             self.open_asks.pop(params["ask"], None)
-        elif method == "ui/set":
-            if params["kind"] == "notify":
-                self.notices.append(params["args"]["message"])
-            elif params["kind"] == "status":
-                self.status = params["args"]["text"]
+        elif method == "ui/notify":
+            self.notices.append(params["message"])
+        elif method == "ui/status":
+            self.status = params["text"]
+            for answer in self.answers.values():
+                answer.begun.set()
 
     async def _entry(self, id_: Any, params: Message) -> None:
         session = self.session
@@ -351,7 +354,7 @@ class PiClient:
     async def _wake(self, id_: Any, params: Message) -> None:
         self.woken.append(params["id"])
         if self.wakes:
-            await self._send({"id": id_, "result": {"no": self.wakes}})
+            await self._send({"id": id_, "result": {"started": False}})
             return
         await self._send({"id": id_, "result": {"started": True}})
         assert self.session is not None

@@ -96,7 +96,7 @@ async def test_the_deny_list_wins_in_every_mode(pi_of: Make, model: ScriptedMode
 
 async def test_yolo_allows_without_a_question(pi_of: Make, model: ScriptedModel) -> None:
     pi = await pi_of(active=["read"], person=refuse)
-    await pi.request("command", {"name": "perms", "args": "yolo"})
+    await pi.request("command", {"text": "perms yolo"})
     assert json.loads((pi.agent_dir / "grok-ws.json").read_text())["permissionMode"] == "yolo"
     await pi.ask("x " + model.script([{"tools": [shell(ASKS)]}, {"text": "ok"}]))
     assert tool(pi)["output"].strip() == "42"
@@ -297,9 +297,9 @@ async def test_debug_says_what_is_what(pi_of: Make, model: ScriptedModel) -> Non
     pi = await pi_of()
     await pi.ask("x " + model.script([{"text": "ok"}]))
     assert pi.session is not None
-    result = await pi.request("command", {"session": pi.session.id, "name": "debug", "args": ""})
+    result = await pi.request("command", {"session": pi.session.id, "text": "debug"})
     for part in (pi.session.id, "scripted", "permissions auto", "1 turns, 1 model calls"):
         assert part in result["notice"]
     assert pi.secret not in result["notice"]
-    unknown = await pi.request("command", {"name": "nonsense", "args": ""})
+    unknown = await pi.request("command", {"text": "nonsense"})
     assert "debug, perms" in unknown["notice"]

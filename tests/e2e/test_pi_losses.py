@@ -182,7 +182,7 @@ async def test_a_killed_worker_with_a_tool_that_waits_to_be_allowed(
     pi: PiClient, real: Gateway, model: ScriptedModel
 ) -> None:
     assert pi.session is not None
-    await pi.request("command", {"name": "perms", "args": "ask"})
+    await pi.request("command", {"text": "perms ask"})
     pi.person = lambda ask: None
     file = Path(pi.session.cwd) / "touched"
     call = {"name": "run_terminal_command", "args": {"command": f"touch {file}", "description": "d"}}

@@ -80,3 +80,17 @@ def test_the_file_is_replaced_whole(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     with pytest.raises(OSError, match="No such file"):
         write_models(tmp_path / "missing" / "models.json", {})
+
+
+def test_pi_gets_them_in_its_own_shape() -> None:
+    models = model_list(STATE)
+    assert models is not None
+    first, plain, unlisted = models["pi"]
+    assert (first["name"], first["contextWindow"], first["maxTokens"]) == ("Grok 4.6", 500000 + 32768, 0)
+    levels = {"high": "high", "xhigh": "xhigh"}
+    assert {k: v for k, v in first["thinkingLevelMap"].items() if v} == levels
+    assert first["thinkingLevelMap"]["off"] is None, "Pi would offer a level that is not named"
+    assert not plain["reasoning"]
+    assert "thinkingLevelMap" not in plain
+    assert [k for k, v in unlisted["thinkingLevelMap"].items() if v] == ["low", "medium", "high"]
+    assert unlisted["contextWindow"] == 256000 + 32768

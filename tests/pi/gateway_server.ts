@@ -49,10 +49,10 @@ export class Peer {
   }
 }
 
-/** `answers[method](params)` is the result of a request; everything received is in `log`. */
+/** `answers[method](params)` is the result of a request, undefined: `answer` gives it later; everything received is in `log`. */
 export class Server {
   answers: Record<string, (params: Json, peer: Peer) => unknown>;
-  log: { method: string; params: Json }[] = [];
+  log: { id: unknown; method: string; params: Json }[] = [];
   results = new Map<unknown, Json>();
   peers: Peer[] = [];
   refusals = 0; // handshakes to refuse
@@ -60,7 +60,7 @@ export class Server {
   #waiting: (() => void)[] = [];
 
   constructor(answers: Server["answers"]) {
-    this.answers = { hello: () => ({ v: 1, conn: "c".repeat(32), models: [], commands: [], veto_auto_compaction: true }), session: () => ({ state: "new" }), ...answers };
+    this.answers = { hello: () => ({ v: 1, conn: "c".repeat(32)  }), session: () => ({ state: "new" }), ...answers };
     this.#http.on("upgrade", (request, socket) => {
       if (this.refusals-- > 0) return socket.end("HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n");
       const key = createHash("sha1").update(`${request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest("base64");
@@ -83,6 +83,9 @@ export class Server {
     while (!wanted()) await new Promise<void>((resolve) => this.#waiting.push(resolve));
   }
 
+  /** The result of the newest request of this kind. */
+  answer(method: string, result: Json): void { this.peer.send({ id: this.log.findLast((entry) => entry.method === method)!.id, result }); }
+
   /** A request of the gateway; its result. */
   async request(id: string, method: string, params: Json): Promise<Json> {
     this.peer.send({ id, method, params });
@@ -93,7 +96,7 @@ export class Server {
   #received(peer: Peer, { id, method, params, result, error }: Json): void {
     if (method === undefined) this.results.set(id, result ?? { error });
     else {
-      this.log.push({ method, params });
+      this.log.push({ id, method, params });
       const answer = this.answers[method]?.(params, peer);
       if (id !== undefined && answer !== undefined) peer.send(answer instanceof Error ? { id, error: { code: -32000, message: answer.message } } : { id, result: answer });
     }

@@ -45,6 +45,13 @@ def pi_command(*arguments: str, extension: Path | None = EXTENSION) -> list[str]
 def environment(gateway: Gateway, home: Path, **more: str) -> dict[str, str]:
     """Of a Pi with an agent folder of its own that belongs to this gateway."""
     (home / "agent").mkdir(parents=True, exist_ok=True)
+    file = home / "agent/grok-ws.json"
+    addresses = {
+        "url": f"ws://127.0.0.1:{gateway.port}/pi",
+        "secretFile": str(gateway.paths.secret),
+        "modelsFile": str(gateway.paths.models_file),
+    }
+    file.write_text(json.dumps((json.loads(file.read_text()) if file.exists() else {}) | addresses))
     return {
         "PATH": f"{NODE.parent}:{os.environ['PATH']}",
         "HOME": str(home),
@@ -53,8 +60,6 @@ def environment(gateway: Gateway, home: Path, **more: str) -> dict[str, str]:
         "PI_OFFLINE": "1",
         "PI_SKIP_VERSION_CHECK": "1",
         "PI_TELEMETRY": "0",
-        "GROK_GATEWAY_HOME": gateway.environment["GROK_GATEWAY_HOME"],
-        "GROK_GATEWAY_PORT": str(gateway.port),
         "GROK_GATEWAY_TEST_ID": os.environ.get("GROK_GATEWAY_TEST_ID", ""),
         **more,
     }

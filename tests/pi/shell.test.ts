@@ -5,22 +5,21 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
 import grok from "../../workers/pi/extension/index.ts";
-import { renderTool, renderTurn } from "../../workers/pi/extension/render.ts";
-import { loadSettings, piModel } from "../../workers/pi/extension/settings.ts";
+import { renderEntry } from "../../workers/pi/extension/render.ts";
+import { loadAddress } from "../../workers/pi/extension/settings.ts";
 import { Server } from "./gateway_server.ts";
 
 type Json = Record<string, any>;
 
 let folder: string, server: Server, port: number, turn: string;
-const accepted = { turn: (params: Json) => { turn = params.turn; return { accepted: true }; } };
-const paint = { fg: (_color: string, text: string) => text };
+const taken = { turn: (params: Json) => { turn = params.turn; } };
+const paint = { fg: (color: string, text: string) => `<${color}>${text}` };
 
 beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), "shell"));
   process.env.PI_CODING_AGENT_DIR = folder;
-  process.env.GROK_GATEWAY_HOME = "";
-  delete process.env.GROK_GATEWAY_PORT;
-  server = new Server(accepted);
+  delete process.env.GROK_ACP_URL;
+  server = new Server(taken);
   port = await server.listen();
   writeFileSync(join(folder, "secret"), "5ec\n");
   settings({});
@@ -59,8 +58,8 @@ class Host {
   api: any = {
     on: (event: string, handler: any) => { this.handlers[event] = handler; }, registerProvider: (_name: string, config: Json) => this.providers.push(config),
     registerCommand: (_name: string, command: Json) => { this.command = command; }, registerEntryRenderer() {}, getThinkingLevel: () => "high",
-    appendEntry: (customType: string, data: Json) => this.entries.push({ customType, data }), sendMessage: (message: Json) => this.sent.push(message),
-    getActiveTools: () => ["read"], getAllTools: () => [{ name: "read", description: "d", parameters: {}, sourceInfo: { source: "builtin" }, execute() {} }],
+    appendEntry: (customType: string, data: Json) => { this.entries.push({ customType, data }); this.branch.push({ type: "custom", customType, data }); }, sendMessage: (message: Json) => this.sent.push(message),
+    getActiveTools: () => ["read"],
   };
   start(): this { grok(this.api); this.handlers.session_start!({ reason: "startup" }, this.ctx); return this; }
   stop(): void { this.handlers.session_shutdown!({ reason: "quit" }, this.ctx); }
@@ -75,7 +74,7 @@ async function collect(stream: any): Promise<string[]> {
   return seen;
 }
 const event = (seq: number, op: string, i: number, more: Json = {}) => server.peer.send({ method: "turn/event", params: { turn, seq, op, i, ...more } });
-const end = (seq: number, more: Json = {}) => server.peer.send({ method: "turn/end", params: { turn, seq, stop: "stop", usage: { totalTokens: 7 }, ...more } });
+const end = (more: Json = {}) => server.answer("turn", { stop: "stop", usage: { totalTokens: 7 }, ...more });
 const begun = (count = 1) => server.until(() => server.params("turn").length >= count);
 
 test("it loads without a gateway, with its models as they are", () => {
@@ -84,11 +83,8 @@ test("it loads without a gateway, with its models as they are", () => {
   assert.equal(server.peers.length, 0);
   assert.equal(host.providers[0]!.api, "grok-acp");
   assert.deepEqual(host.providers[0]!.models.map((m: Json) => m.id), ["grok-4.7", "grok-4.7-build-fast", "grok-4.6", "grok-4.5"]);
-  writeFileSync(join(folder, "models.json"), JSON.stringify({ models: [{ id: "x", contextWindow: 8192, reasoning: { efforts: [{ id: "high" }] } }] }));
-  const [model] = new Host().start().providers[0]!.models;
-  assert.deepEqual([model.contextWindow, model.maxTokens, model.thinkingLevelMap.high, model.thinkingLevelMap.off], [8192 + 32768, 0, "high", null]);
-  assert.equal(piModel({ id: "y", reasoning: null }).reasoning, false);
-  assert.equal(piModel({ id: "z", reasoning: { efforts: [] } }).thinkingLevelMap.medium, "medium");
+  writeFileSync(join(folder, "models.json"), JSON.stringify({ models: [{ id: "not so" }], pi: [{ id: "x", maxTokens: 0 }] }));
+  assert.deepEqual(new Host().start().providers[0]!.models, [{ id: "x", maxTokens: 0 }]);
   host.stop();
 });
 
@@ -103,19 +99,21 @@ test("a host that is no Pi, and one that is old", async () => {
   host.call();
   await begun();
   assert.deepEqual(server.params("hello")[0]!.caps, ["entries"]);
-  assert.match(host.notices[0]!, /older than 1.0/);
   host.stop();
 });
 
-test("addresses: environment, file, default; never another machine", () => {
-  const env = (more: Json) => loadSettings({ PI_CODING_AGENT_DIR: folder, ...more });
-  assert.equal(env({}).url, `ws://127.0.0.1:${port}/pi`);
-  assert.equal(env({ GROK_GATEWAY_PORT: "7" }).url, "ws://127.0.0.1:7/pi");
-  assert.equal(env({ GROK_GATEWAY_HOME: "/g" }).secretFile, "/g/config/secret");
-  assert.equal(loadSettings({ PI_CODING_AGENT_DIR: "/nowhere" }).url, "ws://127.0.0.1:2419/pi");
-  assert.match(env({ GROK_ACP_URL: "ws://example.org/pi" }).problem, /must be ws:\/\/ and on this machine/);
-  writeFileSync(join(folder, "grok-ws.json"), "{");
-  assert.match(env({}).problem, /cannot be read/);
+test("the address: environment, else file; never another machine", () => {
+  assert.deepEqual(loadAddress(), { url: `ws://127.0.0.1:${port}/pi`, authorization: "Bearer 5ec" });
+  process.env.GROK_ACP_URL = "ws://[::1]:7/ws";
+  assert.equal(loadAddress().url, "ws://[::1]:7/pi");
+  for (const bad of ["ws://example.org/pi", "http://127.0.0.1/pi", "nonsense"]) {
+    process.env.GROK_ACP_URL = bad;
+    assert.throws(loadAddress, /must be ws:\/\/ and on this machine|Invalid URL/);
+  }
+  for (const content of ["{", "{}"]) {
+    writeFileSync(join(folder, "grok-ws.json"), content);
+    assert.throws(loadAddress, /grok-ws.json cannot be used: .*`grok-gateway pi install`/);
+  }
 });
 
 test("a turn: introduction, events, end", async () => {
@@ -124,15 +122,17 @@ test("a turn: introduction, events, end", async () => {
   assert.deepEqual(server.methods, ["hello", "session", "turn"]);
   assert.equal(server.peer.headers.authorization, "Bearer 5ec");
   const [session] = server.params("session"), [sent] = server.params("turn");
-  assert.deepEqual([session!.session, session!.model, session!.active, session!.tools[0].source], ["s1", "grok/m", ["read"], "builtin"]);
-  assert.deepEqual([sent!.kind, sent!.system, sent!.messages.length, sent!.entries], ["turn", [{ role: "system", content: "S" }], 1, [{ id: "e1", type: "message", role: "user", ts: 11 }]]);
+  assert.deepEqual(session, { session: "s1", cwd: "/w", reason: "connect", active: ["read"] });
+  assert.deepEqual([sent!.kind, sent!.model, sent!.seq, sent!.blocks, sent!.entries], ["turn", "m", 0, [], [{ id: "e1", type: "message", role: "user", ts: 11 }]]);
+  assert.deepEqual(sent!.messages.map((message: Json) => message.role), ["system", "user"]);
   event(1, "open", 0, { type: "thinking" });
   event(2, "delta", 0, { text: "hm" });
   event(2, "delta", 0, { text: "twice" });
   event(3, "close", 0);
   event(4, "open", 1, { type: "text" });
   event(5, "delta", 1, { text: "yes" });
-  end(6, { texts: { 1: "yes!" }, raw_stop: "end_turn" });
+  event(6, "close", 1);
+  end({ texts: { 1: "yes!" }, raw_stop: "end_turn" });
   const message = await stream.result();
   assert.deepEqual(await seen, ["start", "thinking_start", "thinking_delta", "thinking_end", "text_start", "text_delta", "text_end", "done"]);
   assert.deepEqual(message.content, [{ type: "thinking", thinking: "hm" }, { type: "text", text: "yes!" }]);
@@ -145,17 +145,17 @@ test("a turn: introduction, events, end", async () => {
 test("only what is new is sent, all when the gateway needs it", async () => {
   const host = new Host().start(), first = host.call();
   await begun();
-  end(1, { delivered: "e1" });
+  end({ delivered: "e1" });
   await first.result();
   host.branch.push({ type: "message", id: "e2", message: { role: "user", timestamp: 22 } });
-  server.answers.turn = (params) => (params.since ? { need: "all" } : accepted.turn(params));
+  server.answers.turn = (params) => (params.since ? { need: "all" } : taken.turn(params));
   const two = [{ role: "user", timestamp: 11 }, { role: "user", timestamp: 22 }];
   const second = host.call(two);
   await begun(3);
   const [, tail, whole] = server.params("turn");
-  assert.deepEqual([tail!.since, tail!.entries.length, tail!.messages, tail!.system], ["e1", 1, [two[1]], undefined]);
-  assert.deepEqual([whole!.turn, whole!.entries.length, whole!.messages.length], [tail!.turn, 2, 2]);
-  end(1, { stop: "error", error: "Grok says no." });
+  assert.deepEqual([tail!.since, tail!.entries.length, tail!.messages], ["e1", 1, [two[1]]]);
+  assert.deepEqual([whole!.turn, whole!.entries.length, whole!.messages.length], [tail!.turn, 2, 3]);
+  end({ stop: "error", error: "Grok says no." });
   const message = await second.result();
   assert.deepEqual([message.stopReason, message.errorMessage], ["error", "Grok says no."]);
   host.stop();
@@ -180,7 +180,7 @@ test("abort ends at once, and nothing touches the message later", async () => {
   assert.equal(message.stopReason, "aborted");
   await server.until(() => server.methods.includes("turn/abort"));
   event(2, "delta", 0, { text: "late" });
-  end(3);
+  end();
   assert.equal((await server.request("y", "nonsense", {})).error.code, -32601);
   assert.deepEqual(message.content, [{ type: "text", text: "" }]);
   assert.equal(message.stopReason, "aborted");
@@ -195,7 +195,6 @@ test("an error of the gateway is the message's, word for word", async () => {
 });
 
 for (const how of ["1012", "lost"]) test(`a turn goes on after its socket: ${how}`, async () => {
-  server.answers["turn/resume"] = () => ({ ok: true });
   const host = new Host().start(), stream = host.call();
   await begun();
   event(1, "open", 0, { type: "text" });
@@ -203,22 +202,20 @@ for (const how of ["1012", "lost"]) test(`a turn goes on after its socket: ${how
   await server.request("x", "nonsense", {});
   if (how === "1012") server.peer.close(1012);
   else server.peer.drop();
-  await server.until(() => server.methods.includes("turn/resume"));
-  assert.deepEqual(server.methods.slice(-3), ["hello", "session", "turn/resume"]);
+  await begun(2);
+  assert.deepEqual(server.methods.slice(-3), ["hello", "session", "turn"]);
   assert.equal(server.peer.headers["grok-gateway-connection"], "c".repeat(32));
   assert.equal(server.peer.headers["grok-gateway-received"], "0");
   assert.equal(server.params("hello")[1]!.conn, "c".repeat(32));
-  assert.equal(server.params("session")[1]!.reason, "reconnect");
-  assert.deepEqual(server.params("turn/resume"), [{ turn, session: "s1", seq: 2, blocks: [{ type: "text", chars: 4 }], calls: [] }]);
+  const [first, again] = server.params("turn");
+  assert.deepEqual(again, { ...first, seq: 2, blocks: [{ type: "text", chars: 4 }] });
   event(3, "delta", 0, { text: "c" });
-  end(4);
+  end();
   assert.deepEqual((await stream.result()).content, [{ type: "text", text: "ab😀c" }]);
-  assert.equal(server.params("turn").length, 1);
   host.stop();
 });
 
 test("a gateway that has forgotten: a new connection, the turn again, or its end", async () => {
-  server.answers["turn/resume"] = () => ({ ok: false, again: true });
   const host = new Host().start(), stream = host.call();
   await begun();
   event(1, "open", 0, { type: "text" });
@@ -228,11 +225,11 @@ test("a gateway that has forgotten: a new connection, the turn again, or its end
   server.peer.drop();
   await begun(2);
   assert.equal(server.peer.headers["grok-gateway-connection"], undefined);
-  assert.equal(server.params("turn")[1]!.turn, turn);
-  event(1, "open", 0, { type: "text" });
-  event(2, "delta", 0, { text: "two" });
+  assert.deepEqual([server.params("turn")[1]!.turn, server.params("turn")[1]!.seq], [turn, 2]);
+  event(3, "open", 1, { type: "text" });
+  event(4, "delta", 1, { text: "two" });
   await server.request("y", "nonsense", {});
-  server.answers["turn/resume"] = () => ({ ok: false, again: false, reason: "Grok was restarted." });
+  server.answers.turn = () => new Error("Grok was restarted.");
   server.peer.drop();
   const message = await stream.result();
   assert.deepEqual(message.content.map((block: Json) => block.text), ["one", "two"]);
@@ -240,7 +237,7 @@ test("a gateway that has forgotten: a new connection, the turn again, or its end
   host.stop();
 });
 
-test("what is aborted while the socket is away is told afterwards", async () => {
+test("what is aborted while the socket is away is not asked for again", async () => {
   const host = new Host().start(), run = new AbortController(), stream = host.call(undefined, { sessionId: "s1", signal: run.signal });
   await begun();
   server.refusals = 2;
@@ -248,8 +245,9 @@ test("what is aborted while the socket is away is told afterwards", async () => 
   await new Promise((resolve) => setTimeout(resolve, 50));
   run.abort();
   assert.equal((await stream.result()).stopReason, "aborted");
-  await server.until(() => server.methods.includes("turn/abort"));
-  assert.ok(!server.methods.includes("turn/resume"));
+  await server.until(() => server.params("session").length === 2);
+  await server.request("x", "nonsense", {});
+  assert.equal(server.params("turn").length, 1);
   host.stop();
 });
 
@@ -269,11 +267,11 @@ test("dialogs: one at a time, joined after a lost socket, withdrawn", async () =
   ask("1", "first");
   ask("2", "second");
   await server.until(() => server.params("ui/shown").length === 2);
-  assert.deepEqual(server.params("ui/shown"), [{ ask: "first", queued: false }, { ask: "second", queued: true }]);
+  assert.deepEqual(server.params("ui/shown"), [{ ask: "first" }, { ask: "second" }]);
   assert.deepEqual(host.dialogs.map(({ title }) => title), ["first"]);
-  server.answers["turn/resume"] = () => ({ ok: true });
   server.peer.drop();
-  await server.until(() => server.methods.includes("turn/resume"));
+  await begun(2);
+  assert.deepEqual(server.params("hello").map(({ asks }) => asks), [[], ["first", "second"]]);
   ask("3", "first");
   await server.until(() => server.params("ui/shown").length === 3);
   assert.equal(host.dialogs.length, 1, "shown twice");
@@ -309,43 +307,38 @@ test("Pi is woken when it is idle there", async () => {
   const wake = (id: string, session = "s1") => server.request(id, "wake", { session, id, text: "Grok goes on" });
   assert.deepEqual(await wake("1"), { started: true });
   assert.deepEqual(host.sent, [{ customType: "grok-wake", content: "Grok goes on", display: false, details: { id: "1" } }]);
-  assert.deepEqual(await wake("2", "s2"), { no: "other_session" });
+  assert.deepEqual(await wake("2", "s2"), { started: false });
   host.idle = false;
-  assert.deepEqual(await wake("3"), { no: "busy" });
+  assert.deepEqual(await wake("3"), { started: false });
+  host.idle = true;
   host.ctx.model = { provider: "other" };
-  assert.deepEqual(await wake("4"), { no: "other_model" });
-  host.ctx.hasUI = false;
-  assert.deepEqual(await wake("5"), { no: "no_ui" });
+  assert.deepEqual(await wake("4"), { started: false });
   host.stop();
 });
 
-test("commands, completions, notices, models, compaction", async () => {
-  server.answers.hello = () => ({ v: 1, conn: "c", models: [{ id: "new" }], commands: [{ name: "perms", args: ["ask"] }], veto_auto_compaction: true, notice: "careful" });
-  server.answers.command = ({ name, args }) => (name === "bad" ? new Error("no such thing") : { notice: `${name}:${args}`, level: "info" });
+test("commands, completions, notices, compaction", async () => {
+  server.answers.hello = () => ({ v: 1, conn: "c", notice: "careful" });
+  server.answers.command = ({ text }) => (text === "bad" ? new Error("no such thing") : { notice: `has ${text}`, level: "info" });
   const host = new Host().start();
-  assert.equal(host.handlers.session_before_compact!({ reason: "threshold" }, host.ctx), undefined);
   await host.command.handler("perms ask now ", host.ctx);
   await host.command.handler("bad", host.ctx);
-  assert.deepEqual(host.notices, ["careful", "perms:ask now ", "no such thing"]);
-  assert.deepEqual(host.command.getArgumentCompletions("perms").map(({ value }: Json) => value), ["perms", "perms ask"]);
-  assert.equal(host.providers.at(-1)!.models[0].id, "new");
+  assert.deepEqual(host.notices, ["careful", "has perms ask now ", "no such thing"]);
+  assert.deepEqual(host.command.getArgumentCompletions("perms a").map(({ value }: Json) => value), ["perms auto", "perms ask"]);
   assert.deepEqual(host.handlers.session_before_compact!({ reason: "threshold" }, host.ctx), { cancel: true });
   assert.equal(host.handlers.session_before_compact!({ reason: "manual" }, host.ctx), undefined);
-  server.peer.send({ method: "ui/set", params: { kind: "status", args: { key: "grok", text: "grok · new" } } });
+  host.ctx.model = { provider: "other" };
+  assert.equal(host.handlers.session_before_compact!({ reason: "threshold" }, host.ctx), undefined);
+  server.peer.send({ method: "ui/status", params: { text: "grok · new" } });
+  server.peer.send({ method: "ui/notify", params: { message: "look", level: "info" } });
   await server.request("x", "nonsense", {});
+  assert.equal(host.notices.at(-1), "look");
   assert.deepEqual(host.statuses, ["grok · new"]);
   host.stop();
 });
 
-test("how entries look", () => {
-  const data = { tool: "run", n: 3, input: { command: "x".repeat(200) }, status: "failed", output: `\x1b[2Jout${"y".repeat(900)}`, denyReason: "z".repeat(300), durationMs: 1234 };
-  const [head, reason] = renderTool({ data }, { expanded: false }, paint).render(80);
-  assert.match(head!, /^\[grok run\] #3 \{"command":"x+… failed 1\.2 s$/);
-  assert.equal(head!.match(/\{.*x/)![0].length, 100);
-  assert.equal(reason!.trim().length, 161);
-  const body = renderTool({ data }, { expanded: true }, paint).render(80)[2]!;
-  assert.deepEqual([body.includes("\x1b"), body.trim().length], [false, 600]);
-  const lines = renderTurn({ data: { reason: "a task has ended", text: "w".repeat(100), tools: [data] } }, { expanded: false }, paint).render(40);
-  assert.equal(lines[0], "Grok went on by itself: a task has ended");
-  assert.deepEqual(lines.slice(-3).map((line) => line.length), [40, 40, 20]);
+test("entries are painted as they are laid out", () => {
+  const lines = [{ spans: [["toolTitle", "[grok run] "], ["dim", "completed"]] }, { spans: [["muted", "out"]], expanded: true }, { text: "wörter" }, { text: "" }];
+  assert.deepEqual(renderEntry({ data: { lines } }, { expanded: false }, paint).render(4), ["<toolTitle>[grok run] <dim>completed", "wört", "er", ""]);
+  assert.equal(renderEntry({ data: { lines } }, { expanded: true }, paint).render(80)[1], "<muted>out");
+  assert.deepEqual(renderEntry({ data: {} }, { expanded: true }, paint).render(80), []);
 });

@@ -123,31 +123,36 @@ def test_the_wheel_carries_the_extension(tmp_path: Path) -> None:
 # -- what Pi says without a gateway --------------------------------------------------------------------
 
 
+def named(env: dict[str, str], port: int, secret: Path) -> None:
+    """What `install` would name."""
+    addresses = {"url": f"ws://127.0.0.1:{port}/pi", "secretFile": str(secret)}
+    Path(env["PI_CODING_AGENT_DIR"], "grok-ws.json").write_text(json.dumps(addresses))
+
+
 def ask(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return run(env, *pi_command("-p", "--no-session", "--model", "grok/grok-4.6", "hi"))
 
 
 def test_no_gateway_no_secret_and_bad_settings_say_what_to_do(env: dict[str, str], short_tmp: Path) -> None:
     port = find_free_port()
-    env["GROK_GATEWAY_PORT"] = str(port)
-    secret = short_tmp / ".config/grok-gateway/secret"
-    assert f"cannot be read: {secret} (ENOENT)" in ask(env).stderr
-    secret.parent.mkdir(parents=True)
+    file, secret = short_tmp / "agent/grok-ws.json", short_tmp / "secret"
+    assert f"`grok-gateway pi install` writes {file}" in ask(env).stderr
+    named(env, port, secret)
+    assert f"ENOENT: no such file or directory, open '{secret}'" in ask(env).stderr
     secret.write_text("0" * 64)
     done = ask(env)
     assert done.returncode == 1
     assert f"No Grok gateway answers at ws://127.0.0.1:{port}/pi. Start it: `grok-gateway up`." in done.stderr
-    (short_tmp / "agent/grok-ws.json").write_text("{")
-    assert "grok-ws.json cannot be read" in ask(env).stderr
+    file.write_text("{")
+    assert "grok-ws.json cannot be used" in ask(env).stderr
 
 
 def test_what_is_no_gateway_is_told(env: dict[str, str], short_tmp: Path) -> None:
-    secret = short_tmp / ".config/grok-gateway/secret"
-    secret.parent.mkdir(parents=True)
+    secret = short_tmp / "secret"
     secret.write_text("0" * 64)
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
-        env["GROK_GATEWAY_PORT"] = str(server.getsockname()[1])
+        named(env, server.getsockname()[1], secret)
         command = pi_command("-p", "--no-session", "--model", "grok/grok-4.6", "hi")
         pi = subprocess.Popen(
             command, env=env, cwd=short_tmp, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

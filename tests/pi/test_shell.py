@@ -33,3 +33,8 @@ def test_it_imports_nothing_but_node() -> None:
 
 def test_the_shell_against_a_scripted_gateway() -> None:
     run("--test", "--test-timeout=60000", "shell.test.ts", cwd=HERE)
+
+
+def test_it_stays_thin() -> None:
+    lines = [line for file in EXTENSION.glob("*.ts") for line in file.read_text("utf-8").splitlines()]
+    assert len([line for line in lines if line.strip()]) <= 400, "decisions belong into workers/pi"

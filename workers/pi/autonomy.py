@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from workers.pi.drawing import turn_lines
 from workers.pi.peer import Peer
 from workers.pi.turn import Turn
 
@@ -30,13 +31,13 @@ class Autonomy:
         self._woken = dict[str, asyncio.Future[bool]]()  # by prompt id, until the turn has ended
 
     async def wake(self, session: str, stream: Turn) -> None:
-        """Ask the extension to make Pi listen."""
+        """Ask the extension to make Pi listen, if somebody is there to see it."""
         future = self._woken[stream.prompt_id] = asyncio.get_running_loop().create_future()
         text = f"Grok goes on: {_reason(stream)}."
         started = False
         try:
             params = {"session": session, "id": stream.prompt_id, "text": text}
-            answer = await self._peer.request("wake", params)
+            answer = await self._peer.request("wake", params) if self._peer.ui else None
             started = bool(answer and answer.get("started"))
         finally:
             future.set_result(started)
@@ -52,12 +53,9 @@ class Autonomy:
     @staticmethod
     def entry(stream: Turn) -> dict[str, Any]:
         """Data of the ``grok-turn`` entry of a turn that nobody listened to."""
-        return {
-            "id": stream.prompt_id,
-            "text": stream.blocks.text,
-            "tools": [call.entry() for call in stream.tools],
-            "reason": _reason(stream),
-        }
+        tools, text, reason = [call.entry() for call in stream.tools], stream.blocks.text, _reason(stream)
+        lines = turn_lines(reason, tools, text)
+        return {"id": stream.prompt_id, "text": text, "tools": tools, "reason": reason, "lines": lines}
 
 
 def _reason(stream: Turn) -> str:

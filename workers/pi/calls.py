@@ -7,9 +7,9 @@ extension's id of it, which outlives sockets; the same call sent again joins the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from gateway.wire.jsonrpc import parse_engine
 from gateway.wire.records import ConnectionRecord
@@ -21,6 +21,8 @@ from workers.pi.side import Side, SideDesk
 from workers.pi.turn import End
 
 __all__ = ["Calls"]
+
+T = TypeVar("T")
 
 _LOST = "The gateway has lost the beginning of this turn; the whole answer is in Grok's session only."
 
@@ -36,11 +38,8 @@ class _Desk(SideDesk, Protocol):
     def capabilities_of(self, session: str, active: frozenset[str] | None) -> None:
         """The active tools that a call names; None: those of the session on screen."""
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Do something of its own."""
-
-    def then(self, callback: Callable[[], None]) -> None:
-        """Do something right after the answer that is about to be sent."""
 
     def show_status(self) -> None:
         """The status line may have changed."""
@@ -52,10 +51,33 @@ class Calls:
     def __init__(self, desk: _Desk, folder: Path) -> None:
         self._desk, self._folder = desk, folder
         self._sides = dict[str, Side]()  # by Grok session
-        self._opening = dict[str, asyncio.Task[Any]]()  # calls that wait for the engine, by turn
+        self._opening = dict[str, asyncio.Task[Running]]()  # calls that wait for the engine, by turn
 
     async def take(self, fields: Fields) -> Mapping[str, Any]:
-        """``turn``: answered when the engine has the prompt."""
+        """``turn``: answered at its end, or with what is needed first."""
+        try:
+            running = self._resumed(fields) or await self._begun(fields)
+        except NeedAll:
+            return {"need": "all"}
+        await running.ended.wait()
+        return running.answer()
+
+    def _resumed(self, fields: Fields) -> Running | None:
+        """The call if it runs already: the extension has lost its socket and goes on with it."""
+        found = self.find(fields.text("turn"))
+        if found is None:
+            return None
+        running = found[1]
+        if not running.whole:
+            running.stop(End("error", error=_LOST))
+            raise UserError(_LOST)
+        if not running.heard:
+            if (active := fields.names("active")) is not None and isinstance(found[0], Conversation):
+                found[0].active = active
+            running.resume(fields.number("seq"), fields.objects("blocks"))
+        return running
+
+    async def _begun(self, fields: Fields) -> Running:
         turn = fields.text("turn")
         task = self._opening.get(turn)
         if task is None:
@@ -64,27 +86,11 @@ class Calls:
             self._opening[turn] = task
             task.add_done_callback(lambda done: self._opening.pop(turn, None))
         try:
-            await asyncio.shield(task)
-        except NeedAll:
-            return {"need": "all"}
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.cancelled():
                 raise
             raise UserError("The turn was aborted before Grok had it.") from None
-        return {"accepted": True}
-
-    async def resume(self, fields: Fields) -> Mapping[str, Any]:
-        """``turn/resume``."""
-        found = self.find(fields.text("turn"))
-        if found is None:
-            return {"ok": False, "again": True, "reason": "the gateway does not have this turn"}
-        running = found[1]
-        if not running.whole:
-            running.stop(End("error", error=_LOST))
-            return {"ok": False, "again": False, "reason": _LOST}
-        blocks, seq = fields.objects("blocks"), fields.number("seq")
-        self._desk.then(lambda: running.resume(seq, blocks))
-        return {"ok": True}
 
     def abort(self, turn: str) -> None:
         """``turn/abort``."""
@@ -124,17 +130,20 @@ class Calls:
             yield from tuple(conversation.turns.values())
         yield from [side.running for side in self._sides.values() if side.running is not None]
 
-    async def _converse(self, fields: Fields) -> None:
+    async def _converse(self, fields: Fields) -> Running:
         session = fields.text("session")
         conversation = self._desk.conversation(session, fields.text("cwd"))
         self._desk.capabilities_of(session, fields.names("active"))
-        await conversation.take(fields)
+        running = await conversation.take(fields)
         self._desk.show_status()
+        return running
 
-    async def _open_side(self, fields: Fields) -> None:
+    async def _open_side(self, fields: Fields) -> Running:
         side = await Side.open(self._desk, fields, self._folder)
         self._sides[side.grok] = side
+        running = side.begin(fields)
         self._desk.start(self._run_side(side, fields))
+        return running
 
     async def _run_side(self, side: Side, fields: Fields) -> None:
         try:

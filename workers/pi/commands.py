@@ -29,14 +29,15 @@ class _Desk(Protocol):
         """Engine and connection, for `debug`."""
 
 
-async def run(desk: _Desk, name: str, args: str) -> Mapping[str, Any]:
-    """The answer to a ``command``.  Raises PiSettingError."""
+async def run(desk: _Desk, text: str) -> Mapping[str, Any]:
+    """The answer to a ``command``, what was typed after ``/grok``.  Raises PiSettingError."""
+    name, _, args = text.strip().partition(" ")
     match name:
         case "debug":
             return {"notice": "\n".join(_debug(desk)), "level": "info"}
         case "perms":
             return _perms(desk, args.strip().lower())
-    known = ", ".join(str(command["name"]) for command in protocol.COMMANDS)
+    known = ", ".join(c["value"] for c in protocol.COMMANDS if " " not in c["value"])
     return {"notice": f"/grok knows: {known}.", "level": "info" if not name else "warning"}
 
 

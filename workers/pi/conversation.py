@@ -83,11 +83,8 @@ class Conversation:
 
     # -- a turn of Pi --------------------------------------------------------------------------
 
-    async def take(self, fields: Fields) -> None:
+    async def take(self, fields: Fields) -> Running:
         """Give a turn to Grok; returns once it has it.  Raises NeedAll, UserError and ProtocolError."""
-        turn = fields.text("turn")
-        if turn in self.turns:
-            return
         async with self._lock:
             branch = entries_of(
                 fields.objects("entries") if fields.given("entries") else None, fields.objects("messages")
@@ -99,10 +96,11 @@ class Conversation:
             assert binding is not None
             known = 0 if fields.text_or("since") else position_of(branch, binding.delivered)
             what = delivery(branch, known or 0, new=self.grok.fresh)
-            running = self._known_turn(turn, what) or self._prompt(turn, what)
+            running = self._known_turn(fields, what) or self._prompt(fields, what)
             running.window = self._owner.models.window(self.grok.model)
             for old in [t for t in self.turns.values() if t.ended.is_set() and t is not running]:
                 self.forget(old)
+            return running
 
     def forget(self, running: Running) -> None:
         """The extension has no question about this turn any more."""
@@ -117,6 +115,8 @@ class Conversation:
         before = self.turn
         if before is None or (before.stream.prompt_id == name and not before.stream.aborted):
             return
+        if not before.heard:  # Pi has given it up while its socket was lost
+            self.abort(before)
         if before.stream.aborted:
             try:
                 async with asyncio.timeout(LIMITS.cancel_settle):
@@ -134,7 +134,7 @@ class Conversation:
                 stream.completed()
                 self._remember(stream)
 
-    def _known_turn(self, turn: str, what: Delivery) -> Running | None:
+    def _known_turn(self, fields: Fields, what: Delivery) -> Running | None:
         """A turn of Grok's that this call of Pi is about already."""
         name = what.wake or (prompt_id(self.session, what.prompt_entry) if what.prompt_entry else "")
         asked = (t.stream for t in self.turns.values() if t.stream.prompt_id == name)
@@ -147,13 +147,13 @@ class Conversation:
             raise UserError(
                 "Grok has had this message already, and its turn did not end well. Send another one."
             )
-        running = self._opened(turn, stream, own=name in self.own)
+        running = self._opened(fields, stream, own=name in self.own)
         running.delivered = self.grok.binding.delivered if self.grok.binding else ""
         self._tool_entries(stream)
         running.give_all()
         return running
 
-    def _prompt(self, turn: str, what: Delivery) -> Running:
+    def _prompt(self, fields: Fields, what: Delivery) -> Running:
         binding = self.grok.binding
         assert binding is not None
         if not what.text:
@@ -166,23 +166,25 @@ class Conversation:
         stream = Turn(prompt_id(self.session, what.prompt_entry or what.delivered))
         params = self.grok.prompt(stream.prompt_id, text)
         binding.delivered = what.delivered
-        running = self._opened(turn, stream)
+        running = self._opened(fields, stream)
         running.delivered = what.delivered
         self.grok.fresh = False
-        self._owner.engine.post(turn_key(turn), "session/prompt", params)
+        self._owner.engine.post(turn_key(running.id), "session/prompt", params)
         if self.on_screen:
             data = binding.entry()
             self._owner.entry(self.session, str(data["id"]), "grok-session", data)
         return running
 
-    def _opened(self, turn: str, stream: Turn, *, own: bool = False) -> Running:
+    def _opened(self, fields: Fields, stream: Turn, *, own: bool = False) -> Running:
         """A turn is about to be told.  Its record is written before anything else of it."""
+        turn, seq, base = fields.text("turn"), fields.number("seq"), len(fields.objects("blocks"))
         grok, frame = self.grok, self._owner.newest_frame()
         assert grok.binding is not None
-        opened = PiTurnOpened(turn, self.session, grok.id, stream.prompt_id, frame, grok.model, own)
+        opened = PiTurnOpened(turn, self.session, grok.id, stream.prompt_id, frame, grok.model, own, base)
         if not self._owner.record(grok.binding.record(), opened):
             raise UserError("The gateway cannot write its journal: is the disk full? Grok was sent nothing.")
         running = self.turns[turn] = self._owner.running(turn, self.session, grok.id, stream)
+        running.begin(seq, base)
         running.written = True
         return running
 
@@ -314,6 +316,7 @@ class Conversation:
         stream = Turn(opened.prompt_id)
         running = self._owner.running(opened.turn, self.session, opened.grok, stream)
         running.written, running.heard, running.whole = True, False, whole
+        running.base = opened.base
         running.delivered = self.grok.binding.delivered if self.grok.binding else ""
         self.grok.model = opened.model
         self.turns[opened.turn] = running

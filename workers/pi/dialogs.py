@@ -99,7 +99,7 @@ class Dialogs:
         return first
 
     def end(self, dialog: Dialog) -> bool:
-        """It is answered or given up; True if it may be on screen and nobody has said that it is gone."""
+        """It is answered or given up; True if the extension may have it."""
         dialog.move(_Event.END)
         if dialog in self._queue:
             self._queue.remove(dialog)

@@ -61,6 +61,3 @@ class Models:
         listed = reasoning.get("efforts")
         efforts = [e.get("id") for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
         return level if not efforts or level in efforts else ""
-
-    def to_json(self) -> list[Mapping[str, Any]]:
-        return list(self.models)

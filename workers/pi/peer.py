@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gateway.wire.limits import LIMITS, Limits
@@ -44,12 +44,21 @@ class Peer:
         """The extension has introduced itself on a living socket."""
         return self._present.is_set()
 
-    def arrived(self, *, ui: bool, mode: str) -> None:
-        """The extension has said hello."""
+    def arrived(self, *, ui: bool, mode: str, asks: Iterable[str] = ()) -> None:
+        """The extension has said hello.  ``asks``: dialogs that it still has on screen."""
         self.ui, self.mode = ui, mode
         self._present.set()
         self._dialogs.here(True)
         self._pump()
+        # What asked for them may be with another worker by now, and takes a while to ask again.
+        self._loop.call_later(2 * self.limits.ack, self._withdraw, tuple(asks))
+
+    def _withdraw(self, asks: Iterable[str]) -> None:
+        """Dialogs that nobody has asked for again go."""
+        wanted = {dialog.ask for dialog in self._answers}
+        for ask in asks:
+            if ask not in wanted:
+                self.notify("ui/close", {"ask": ask, "why": "nobody asks any more"})
 
     def left(self) -> None:
         """Its socket is gone."""
@@ -121,8 +130,7 @@ class Peer:
             return UNAVAILABLE
         finally:
             del self._answers[dialog]
-            answered = future.done() and not future.cancelled() and future.result() is not UNAVAILABLE
-            if self._dialogs.end(dialog) and not answered:
+            if self._dialogs.end(dialog):
                 self.notify("ui/close", {"ask": ask, "why": why})
             self._pump()
 

@@ -43,14 +43,18 @@ VERSION = 1
 #: An error that a person should read: its text is shown as it is.
 USER_ERROR = -32000
 
-COMMANDS = (
-    {"name": "debug", "description": "Session, model, tools, usage and connection of Grok"},
-    {
-        "name": "perms",
-        "description": "What Grok's own tools may do",
-        "args": ["auto", "read-only", "ask", "yolo"],
-    },
-)
+#: Of ``/grok``, as Pi completes them; the extension's `shipped.json` has the same.
+COMMANDS = [
+    {"value": value, "label": value, "description": description}
+    for values, description in (
+        (("debug",), "Session, model, tools, usage and connection of Grok"),
+        (
+            ("perms", "perms auto", "perms read-only", "perms ask", "perms yolo"),
+            "What Grok's own tools may do",
+        ),
+    )
+    for value in values
+]
 
 
 class ProtocolError(Exception):
@@ -154,6 +158,18 @@ class Fields:
         if not all(isinstance(value, dict) for value in values):
             raise ProtocolError(INVALID_PARAMS, f"{self._where}: {name} must hold objects")
         return list(values)
+
+    def with_system(self) -> Fields:
+        """The fields of a ``turn`` with the system messages apart, as ``system``.
+
+        Pi 1.x has them among the others, Pi 0.73 has one text.
+        """
+        messages, prompt = self.objects("messages"), self.text_or("system_prompt")
+        system = [m for m in messages if m.get("role") == "system"]
+        if prompt:
+            system = [{"role": "system", "content": prompt}]
+        messages = [m for m in messages if m.get("role") != "system"]
+        return Fields(self._where, {**self._values, "system": system, "messages": messages})
 
     def given(self, name: str) -> bool:
         """Whether the member is there."""

@@ -11,12 +11,11 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from gateway.paths import Paths
 from gateway.wire import acp
 from gateway.wire.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, EngineLine, dump
-from gateway.wire.limits import SIZES
 from gateway.wire.records import ConnectionRecord, Introduced, PiUnbound, Record
 from workers.leader import LeaderWatch
 from workers.pi import commands, protocol
@@ -32,6 +31,7 @@ from workers.pi.lines import makes_turn
 from workers.pi.models import Models
 from workers.pi.outbox import Outbox
 from workers.pi.peer import Peer
+from workers.pi.program import version_of
 from workers.pi.protocol import Fields, Incoming, ProtocolError, UserError
 from workers.pi.running import Running
 from workers.pi.settings import PiSettingError, PiSettings
@@ -41,6 +41,8 @@ from workers.pi.wording import disarmed
 __all__ = ["Host", "Provider"]
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Host(Protocol):
@@ -85,6 +87,7 @@ class Provider:
         self.current = ""  #: the session of Pi on screen
         self.conversations = dict[str, Conversation]()
         self._problem = ""  # why the settings cannot be used
+        self._sockets = 0  # that the extension has lost
         self._tasks = set[asyncio.Task[Any]]()
         self._then = list[Callable[[], None]]()  # what the answer about to be sent is followed by
         self._answering = Answering(self, self.peer)
@@ -115,6 +118,7 @@ class Provider:
             self.start(self._serve(message, handler))
 
     async def _serve(self, message: Incoming, handler: _Handler) -> None:
+        socket = self._sockets
         try:
             frame = protocol.reply(message.id, await handler(self, message.fields))
         except ProtocolError as error:
@@ -127,7 +131,8 @@ class Provider:
             log.exception("%s failed", message.method)
             text = "An error inside the gateway; its worker's log says more (grok-gateway logs)."
             frame = _error(message, ProtocolError(INTERNAL_ERROR, text))
-        self._host.to_extension(frame)
+        if socket == self._sockets:  # else nobody waits for it any more
+            self._host.to_extension(frame)
         # Not by call_soon: the next message may be read before that is called.
         then, self._then = self._then, []
         for callback in then:
@@ -154,33 +159,22 @@ class Provider:
                 f"The Pi extension speaks protocol {version}, this gateway {protocol.VERSION}. Update the "
                 f"{older}: `grok-gateway pi install` installs the extension that belongs to the gateway."
             )
-        self.agent_dir, self.pi = fields.text("agent_dir"), fields.text_or("pi")
+        self.agent_dir, self.pi = fields.text("agent_dir"), version_of(fields.text_or("program"))
         environ = {k: v for k, v in fields.mapping("env").items() if isinstance(v, str)}
         try:
             self.settings, self._problem = PiSettings.load(self.agent_dir, environ), ""
         except PiSettingError as error:
             self._problem = disarmed(str(error))
         self.peer.limits = self.settings.limits
-        self._host.record(Introduced({"name": "pi", "version": self.pi, "mode": fields.text_or("mode")}))
+        ui, asks = fields.flag("ui"), fields.names("asks") or ()
+        mode = fields.text_or("mode") or ("tui" if ui else "print")  # Pi 0.73 has no word for it
+        self._host.record(Introduced({"name": "pi", "version": self.pi, "mode": mode}))
         self.models = Models.load(self._paths.models_file)
-        ui, mode = fields.flag("ui"), fields.text_or("mode")
-        self._then.append(lambda: self.peer.arrived(ui=ui, mode=mode))
+        self._then.append(lambda: self.peer.arrived(ui=ui, mode=mode, asks=asks))
         self.start(self._abandon())
-        info = self._leader.info
-        return {
-            "v": protocol.VERSION,
-            "conn": self._host.id,
-            "engine": {
-                "name": info.engine if info else "",
-                "state": "ready" if info else "absent",
-                "reason": "" if info else self._leader.reason,
-            },
-            "models": self.models.to_json(),
-            "commands": list(protocol.COMMANDS),
-            "max_frame": SIZES.frame,
-            "veto_auto_compaction": True,
-            **({"notice": self._problem} if self._problem else {}),
-        }
+        draws = "renderers" in (fields.names("caps") or ()) or fields.given("conn")
+        notice = self._problem or ("" if draws else _OLD_PI)
+        return {"v": protocol.VERSION, "conn": self._host.id, **({"notice": notice} if notice else {})}
 
     async def _abandon(self) -> None:
         await asyncio.sleep(self.settings.limits.ack)
@@ -190,7 +184,7 @@ class Provider:
     async def _session(self, fields: Fields) -> Mapping[str, Any]:
         session, cwd = fields.text("session"), fields.text("cwd")
         conversation = self.conversation(session, cwd)
-        conversation.active = fields.names("active") or frozenset()
+        conversation.active = fields.names("active") or conversation.active
         conversation.on_screen = True
         self.current = session
         if fields.text_or("reason") == "tree":
@@ -210,13 +204,10 @@ class Provider:
     async def _turn(self, fields: Fields) -> Mapping[str, Any]:
         if self._problem:
             raise UserError(self._problem)
-        return await self._calls.take(fields)
-
-    async def _resume(self, fields: Fields) -> Mapping[str, Any]:
-        return await self._calls.resume(fields)
+        return await self._calls.take(fields.with_system())
 
     async def _command(self, fields: Fields) -> Mapping[str, Any]:
-        return await commands.run(self, fields.text_or("name"), fields.text_or("args"))
+        return await commands.run(self, fields.text_or("text"))
 
     async def _leave(self, session: str) -> None:
         conversation = self.conversations.pop(session, None)
@@ -300,7 +291,7 @@ class Provider:
         self.entry(conversation.session, stream.prompt_id, "grok-turn", data)
 
     def notice(self, text: str, level: str = "info") -> None:
-        self.peer.notify("ui/set", {"kind": "notify", "args": {"message": text, "level": level}})
+        self.peer.notify("ui/notify", {"message": text, "level": level})
 
     def image(self, name: str, data: bytes) -> str:
         return keep_image(name, data)
@@ -320,7 +311,7 @@ class Provider:
     def show_status(self) -> None:
         """The status line."""
         text = commands.status_line(self)
-        self.peer.notify("ui/set", {"kind": "status", "args": {"key": "grok", "text": text}})
+        self.peer.notify("ui/status", {"text": text})
 
     def entry(self, session: str, id_: str, kind: str, data: Mapping[str, Any]) -> None:
         self._outbox.put(session, id_, kind, data)
@@ -332,13 +323,11 @@ class Provider:
         if active is not None:
             self.conversations[session].active = active
 
-    def then(self, callback: Callable[[], None]) -> None:
-        self._then.append(callback)
-
     # -- the connection ------------------------------------------------------------------------
 
     def left(self) -> None:
         """The extension's socket is lost."""
+        self._sockets += 1
         self.peer.left()
         self._calls.unheard()
 
@@ -366,7 +355,7 @@ class Provider:
             conversation = self.conversations[session] = Conversation(self, session, cwd)
         return conversation
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Do something of its own; errors that nobody awaits are logged."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
@@ -380,13 +369,17 @@ class Provider:
             log.error("a task of a Pi connection failed", exc_info=error)
 
 
+_OLD_PI = (
+    "This Pi is older than 1.0: Grok answers, asks and can be stopped, but its tools are shown in its "
+    "thoughts only. Update Pi to see more."
+)
+
 _Handler = Callable[[Provider, Fields], Coroutine[Any, Any, Mapping[str, Any]]]
 
 _REQUESTS: Mapping[str, _Handler] = {
     "hello": Provider._hello,
     "session": Provider._session,
     "turn": Provider._turn,
-    "turn/resume": Provider._resume,
     "command": Provider._command,
 }
 

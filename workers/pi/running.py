@@ -1,4 +1,4 @@
-"""A turn on its way to Pi: its events are numbered, its end is kept until Pi has it.
+"""A turn on its way to Pi: its events are numbered, its end answers the ``turn``.
 
 Thin: what a turn says is `workers.pi.turn`.
 """
@@ -28,21 +28,25 @@ class Running:
     window: int = 0  #: tokens of the model's context
     delivered: str = ""
     seq: int = 0
+    base: int = 0  #: blocks that Pi's message had before this turn was begun anew
     heard: bool = True  #: the extension follows; not between a lost socket and its resume
     written: bool = False  #: the engine has the prompt
     whole: bool = True  #: nothing of its beginning is lost
     ended: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
 
+    def begin(self, seq: int, blocks: int) -> None:
+        """The extension has so much of the message already, from a worker whose word is lost."""
+        self.seq, self.base = seq, blocks
+
     def emit(self, events: Iterable[Event]) -> None:
-        """Send events, and the end once the turn has one."""
+        """Send events; the end is the answer to the ``turn``."""
         for event in events:
             self.seq += 1
             if self.heard:
-                self.notify("turn/event", {"turn": self.id, "seq": self.seq, **event})
-        if self.stream.end is not None and not self.ended.is_set():
+                params = {"turn": self.id, "seq": self.seq, **event, "i": self.base + event["i"]}
+                self.notify("turn/event", params)
+        if self.stream.end is not None:
             self.ended.set()
-            if self.heard:
-                self._tell_end()
 
     def stop(self, end: End) -> None:
         """End it for a reason of ours."""
@@ -52,25 +56,17 @@ class Running:
         """The extension is back and has these blocks: go on with what it lacks."""
         self.seq = max(self.seq, seq)
         self.heard = True
-        for event in self.stream.blocks.missing(known):
-            self.seq += 1
-            self.notify("turn/event", {"turn": self.id, "seq": self.seq, **event})
-        if self.ended.is_set():
-            self._tell_end()
-        else:
-            self.emit(())
+        self.emit(self.stream.blocks.missing(tuple(known)[self.base :]))
 
     def give_all(self) -> None:
         """Tell everything from the start: a turn that was there before the extension asked for it."""
-        self.resume(self.seq, ())
+        self.emit(self.stream.blocks.missing(()))
 
-    def _tell_end(self) -> None:
+    def answer(self) -> dict[str, Any]:
+        """The result of the ``turn``; only after its end."""
         end, stream = self.stream.end, self.stream
         assert end is not None
-        self.seq += 1
         params: dict[str, Any] = {
-            "turn": self.id,
-            "seq": self.seq,
             "stop": end.stop,
             "raw_stop": end.raw,
             "usage": stream.usage.for_pi(self.window),
@@ -79,5 +75,5 @@ class Running:
         if end.error:
             params["error"] = end.error
         if texts := stream.blocks.texts():
-            params["texts"] = texts
-        self.notify("turn/end", params)
+            params["texts"] = {str(self.base + int(i)): text for i, text in texts.items()}
+        return params

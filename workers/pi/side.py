@@ -78,12 +78,19 @@ class Side:
             raise
         return cls(desk, str(result.get("sessionId")), folder, root)
 
+    def begin(self, fields: Fields) -> Running:
+        """The call as the extension sees it."""
+        turn = fields.text("turn")
+        running = self.running = self._desk.running(turn, "", self.grok, Turn(turn))
+        running.begin(fields.number("seq"), len(fields.objects("blocks")))
+        running.window, running.written = self._desk.models.window(fields.text("model")), True
+        return running
+
     async def run(self, fields: Fields) -> None:
         """Ask and tell the answer; returns at its end."""
-        turn, model = fields.text("turn"), fields.text("model")
-        stream = Turn(turn)
-        running = self.running = self._desk.running(turn, "", self.grok, stream)
-        running.window, running.written = self._desk.models.window(model), True
+        turn, model, running = fields.text("turn"), fields.text("model"), self.running
+        assert running is not None
+        stream = running.stream
         text = side_text(entries_of(None, fields.objects("messages")))
         prompt = {
             "sessionId": self.grok,

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from workers.pi.capabilities import mcp_target
+from workers.pi.drawing import tool_lines
 
 __all__ = ["LINE", "OUTPUT", "Call", "ToolActivity", "output_of"]
 
@@ -76,7 +77,8 @@ class Call:
             "diff": _cut(self.diff, OUTPUT),
             "subagent": self.subagent,
         }
-        return data | {name: value for name, value in more.items() if value}
+        data |= {name: value for name, value in more.items() if value}
+        return {**data, "lines": tool_lines(data)}
 
     def _label(self) -> str:
         return f"{self.subagent} › {self.name}" if self.subagent else self.name

@@ -1,270 +1,169 @@
-// Grok Build as a provider of Pi. This half relays and draws; every decision is the gateway's (docs/pi-protocol.md).
-import { existsSync, readFileSync, realpathSync } from "node:fs";
-import { dirname, join } from "node:path";
+// Grok Build as a provider of Pi. This half relays; every decision is the gateway's (docs/pi-protocol.md).
 import { Dialogs } from "./dialogs.ts";
-import { Link } from "./link.ts";
-import type { Context, Json, Pi } from "./pi.ts";
-import { renderTool, renderTurn } from "./render.ts";
-import { loadModels, loadSettings, piModel } from "./settings.ts";
+import { Link, Passing } from "./link.ts";
+import { renderEntry } from "./render.ts";
+import { agentDir, type Json, loadModels, SHIPPED } from "./settings.ts";
 import { Turn } from "./turn.ts";
 
-const OLD_PI = "This Pi is older than 1.0: Grok answers, asks and can be stopped, but its tools are shown in its thoughts only. Update Pi to see more.";
-
-export default function grok(pi: Pi): void {
+export default function grok(pi: Json): void {
   try {
-    new Extension(pi).register();
+    if (!globalThis.WebSocket) throw new Error(`it needs Node.js 22 or newer, this is ${process.version}`);
+    new Extension(pi);
   } catch (error) { // an extension that throws while it loads ends Pi for every model
-    console.error(`Grok is not available in this Pi (${(error as Error).message}). Update Pi, or run \`grok-gateway pi uninstall\`.`);
+    const text = `Grok is not available in this Pi: ${(error as Error).message}.`;
+    console.error(`${text} \`grok-gateway pi uninstall\` takes the extension out.`);
   }
 }
 
-class Extension {
-  #pi: Pi;
-  #settings = loadSettings();
+class Extension extends Link {
+  #pi: Json;
+  #ctx: Json = {}; // Pi's context of the session on screen
   #dialogs = new Dialogs();
-  #turns = new Map<string, Turn>();
-  #ctx: Context | undefined;
-  #welcome: Json = {};
-  #models: Json[] = [];
-  #entries = new Set<string>();
+  #turns = new Map<string, Turn>(); // that run
   #delivered: string | undefined; // the newest entry of the session on screen that Grok knows
-  #link = new Link(this.#settings, {
-    hello: (conn) => this.#hello(conn),
-    arrived: (welcome) => this.#arrived(welcome),
-    lost: (text) => this.#lost(text),
-    received: (method, params) => this.#methods[method]?.(params),
-  });
-  constructor(pi: Pi) { this.#pi = pi; }
 
-  get #session(): string | undefined { return this.#ctx?.sessionManager.getSessionId(); }
-  get #ui() { return this.#ctx?.hasUI ? this.#ctx.ui : undefined; }
-
-  register(): void {
-    const pi = this.#pi;
+  constructor(pi: Json) {
+    super();
+    this.#pi = pi;
     // Pi gives all of Node a proxy when HTTP_PROXY is set; the gateway is on this machine.
-    const direct = (process.env.no_proxy ?? process.env.NO_PROXY ?? "").split(",").concat("127.0.0.1", "localhost", "[::1]");
-    process.env.no_proxy = process.env.NO_PROXY = [...new Set(direct)].filter(Boolean).join(",");
-    this.#offer(loadModels(this.#settings.modelsFile));
-    pi.registerEntryRenderer?.("grok-tool", renderTool);
-    pi.registerEntryRenderer?.("grok-turn", renderTurn);
+    const direct = [process.env.no_proxy ?? process.env.NO_PROXY, "127.0.0.1", "localhost", "[::1]"];
+    process.env.no_proxy = process.env.NO_PROXY = direct.filter(Boolean).join(",");
+    pi.registerProvider("grok", {
+      name: "Grok Build", baseUrl: "ws://127.0.0.1/pi", apiKey: "grok-gateway", api: "grok-acp",
+      models: loadModels(),
+      streamSimple: (model: Json, context: Json, options?: Json) => this.#stream(model, context, options ?? {}),
+    });
+    for (const type of ["grok-tool", "grok-turn"]) pi.registerEntryRenderer?.(type, renderEntry);
     pi.registerCommand("grok", {
       description: "Grok Build: debug, perms",
-      getArgumentCompletions: (prefix: string) => this.#completions().filter(({ value }) => value.startsWith(prefix)),
-      handler: (args: string, ctx: Context) => this.#command(args, ctx),
+      getArgumentCompletions: (typed: string) => SHIPPED.commands.filter(({ value }) => value.startsWith(typed)),
+      handler: (text: string, ctx: Json) => this.#command(text, ctx),
     });
-    const changed = (reason: string) => (_event: Json, ctx: Context) => {
-      this.#ctx = ctx;
-      if (this.#link.open) this.#show(reason).catch(() => {}); // told again when the socket is back
-    };
-    pi.on("session_start", (_event, ctx) => {
-      this.#ctx = ctx;
-      for (const { customType, data } of ctx.sessionManager.getEntries()) this.#entries.add(`${customType} ${data?.id}`);
-    });
+    pi.on("session_start", (_event: Json, ctx: Json) => { this.#ctx = ctx; });
+    pi.on("session_tree", () => this.#show("tree").catch(() => {})); // without a socket there is nobody to tell
+    pi.on("session_before_compact", ({ reason }: Json) => // Grok compacts its history by itself
+      this.#isGrok && ["threshold", "overflow"].includes(reason) ? { cancel: true } : undefined);
     pi.on("session_shutdown", () => {
-      this.#link.notify("session/close", { session: this.#session, reason: "shutdown" });
+      this.notify("session/close", { session: this.#session, reason: "shutdown" });
       this.#dialogs.closeAll();
-      this.#link.close();
-    });
-    pi.on("session_tree", changed("tree"));
-    pi.on("model_select", changed("change"));
-    pi.on("thinking_level_select", changed("change"));
-    pi.on("session_before_compact", ({ reason }) => {
-      const automatic = reason === "threshold" || reason === "overflow";
-      return automatic && this.#ctx?.model?.provider === "grok" && this.#welcome.veto_auto_compaction ? { cancel: true } : undefined;
+      this.close();
     });
   }
 
-  // -- the gateway's requests --------------------------------------------------------------------
+  get #session(): string | undefined { return this.#ctx.sessionManager?.getSessionId(); }
+  get #isGrok(): boolean { return this.#ctx.model?.provider === "grok"; }
 
-  #methods: Record<string, (params: Json) => unknown> = {
-    "turn/event": (params) => this.#turns.get(params.turn)?.event(params) ?? null,
-    "turn/end": (params) => {
-      this.#turns.get(params.turn)?.end(params);
-      this.#turns.delete(params.turn);
-      return null;
+  protected async introduce(conn: string): Promise<string> {
+    const env = Object.entries(process.env).filter(([name]) => name.startsWith("PI_GROK_"));
+    const welcome = await this.request("hello", {
+      v: 1, program: process.argv[1], mode: this.#ctx.mode, ui: this.#ctx.hasUI ?? false,
+      caps: this.#pi.registerEntryRenderer ? ["entries", "renderers"] : ["entries"],
+      agent_dir: agentDir(), env: Object.fromEntries(env), asks: this.#dialogs.asks, conn: conn || undefined,
+    });
+    if (welcome.notice) this.#say(welcome.notice, "warning");
+    await this.#show("connect");
+    return welcome.conn;
+  }
+
+  protected lost(): void {
+    this.#dialogs.closeAll();
+    this.#ctx.ui?.setStatus("grok", undefined);
+  }
+
+  protected methods: Link["methods"] = {
+    "turn/event": (params) => this.#turns.get(params.turn)?.event(params),
+    "ui/ask": (params) => {
+      this.notify("ui/shown", { ask: params.ask });
+      return this.#dialogs.ask(this.#ctx, params);
     },
-    "ui/ask": async (params) => {
-      this.#link.notify("ui/shown", { ask: params.ask, queued: this.#dialogs.queued(params.ask) });
-      const answer = await this.#dialogs.ask(this.#ctx, params);
-      if (this.#link.open) this.#dialogs.close(params.ask); // else it is asked again
-      return answer;
-    },
-    "ui/close": (params) => this.#dialogs.close(params.ask),
-    "ui/set": ({ kind, args }) => {
-      if (kind === "notify") this.#ui?.notify(args.message, args.level);
-      if (kind === "status") this.#ui?.setStatus(args.key, args.text ?? undefined);
-      if (kind === "widget") this.#ui?.setWidget(args.key, args.lines ?? undefined);
-      return null;
-    },
+    "ui/close": ({ ask }) => this.#dialogs.close(ask),
+    "ui/notify": ({ message, level }) => this.#say(message, level),
+    "ui/status": ({ text }) => this.#ctx.ui?.setStatus("grok", text),
     entry: ({ session, id, type, data }) => {
       if (session !== this.#session) return { not_current: true };
-      if (!this.#entries.has(`${type} ${id}`)) this.#pi.appendEntry(type, data);
-      this.#entries.add(`${type} ${id}`);
+      const entries: Json[] = this.#ctx.sessionManager.getEntries();
+      const known = entries.some((entry) => entry.customType === type && entry.data?.id === id);
+      if (!known) this.#pi.appendEntry(type, data);
       return { ok: true };
     },
     wake: ({ session, id, text }) => {
-      if (session !== this.#session) return { no: "other_session" };
-      if (!this.#ui) return { no: "no_ui" };
-      if (this.#ctx?.model?.provider !== "grok") return { no: "other_model" };
-      if (!this.#ctx.isIdle()) return { no: "busy" };
-      this.#pi.sendMessage({ customType: "grok-wake", content: text, display: false, details: { id } }, { triggerTurn: true });
-      return { started: true };
+      const started = session === this.#session && this.#isGrok && this.#ctx.isIdle();
+      const message = { customType: "grok-wake", content: text, display: false, details: { id } };
+      if (started) this.#pi.sendMessage(message, { triggerTurn: true });
+      return { started };
     },
-    models: (params) => this.#offer(params.models),
   };
 
-  #hello(conn: string): Json {
-    const ctx = this.#ctx, env = Object.entries(process.env).filter(([name]) => name.startsWith("PI_GROK_"));
-    return {
-      v: 1, ext: "1.0.0", pi: piVersion(), node: process.versions.node, mode: ctx?.mode ?? (ctx?.hasUI ? "tui" : "print"), ui: Boolean(ctx?.hasUI),
-      caps: this.#pi.registerEntryRenderer ? ["entries", "renderers"] : ["entries"],
-      agent_dir: this.#settings.agentDir, env: Object.fromEntries(env), ...(conn && { conn }),
-    };
-  }
-
-  async #arrived(welcome: Json): Promise<void> {
-    const first = !this.#welcome.conn;
-    this.#welcome = welcome;
-    this.#offer(welcome.models);
-    this.#dialogs.reconnected();
-    if (first && !this.#pi.registerEntryRenderer) this.#say(OLD_PI, "warning");
-    if (welcome.notice) this.#say(welcome.notice, "warning");
-    await this.#show(first ? "startup" : "reconnect");
-    for (const turn of this.#turns.values()) {
-      if (turn.ended) this.#abort(turn);
-      else if (turn.asked) await this.#resume(turn);
-    }
-  }
-
-  #lost(text: string): void {
-    this.#dialogs.closeAll();
-    for (const turn of this.#turns.values()) turn.end({ stop: "error", error: text });
-    this.#turns.clear();
-    this.#ui?.setStatus("grok", undefined);
-  }
-
-  #offer(models: Json[]): null {
-    if (!models?.length || JSON.stringify(models) === JSON.stringify(this.#models)) return null;
-    this.#models = models;
-    this.#pi.registerProvider("grok", {
-      name: "Grok Build", baseUrl: this.#settings.url, apiKey: "grok-gateway", api: "grok-acp", models: models.map(piModel),
-      streamSimple: (model: Json, context: Json, options?: Json) => this.#stream(model, context, options ?? {}),
-    });
-    return null;
-  }
-
-  /** Tell the gateway which session is on screen, and how. */
+  /** Tell the gateway which session is on screen. */
   async #show(reason: string): Promise<void> {
-    const session = this.#session, ctx = this.#ctx, pi = this.#pi;
-    if (!ctx || !session) return;
-    const isBinding = ({ type, customType }: Json) => type === "custom" && customType === "grok-session";
-    const answer = await this.#link.request("session", {
-      session, cwd: ctx.cwd, reason, binding: ctx.sessionManager.getBranch().findLast(isBinding)?.data ?? null,
-      model: ctx.model ? `${ctx.model.provider}/${ctx.model.id}` : null, effort: pi.getThinkingLevel(), active: pi.getActiveTools(),
-      tools: pi.getAllTools().map(({ name, description, parameters, sourceInfo }) => ({ name, description, parameters, source: sourceInfo?.source })),
-    });
-    this.#delivered = answer.delivered;
+    const branch: Json[] = this.#ctx.sessionManager?.getBranch() ?? [];
+    const binding = branch.findLast(({ customType }) => customType === "grok-session")?.data;
+    const active = this.#pi.getActiveTools(), session = this.#session;
+    const params = { session, cwd: this.#ctx.cwd, reason, binding, active };
+    this.#delivered = session && (await this.request("session", params)).delivered;
   }
 
-  // -- turns -------------------------------------------------------------------------------------
-
-  #stream(model: Json, context: Json, { sessionId, cacheRetention, reasoning, signal }: Json): unknown {
-    const side = sessionId === undefined || cacheRetention === "none", onScreen = !side && sessionId === this.#session;
-    const isSystem = ({ role }: Json) => role === "system", all: Json[] = context.messages;
+  #stream(model: Json, context: Json, { sessionId, cacheRetention, reasoning, signal }: Json): Turn["stream"] {
+    const side = sessionId === undefined || cacheRetention === "none";
+    const shown = !side && sessionId === this.#session;
     const turn = new Turn(model, {
-      kind: side ? "side" : "turn", session: side ? undefined : sessionId, model: model.id, effort: reasoning, cwd: this.#ctx?.cwd ?? process.cwd(),
-      system: context.systemPrompt === undefined ? all.filter(isSystem) // Pi 1.x
-        : [{ role: "system", content: context.systemPrompt, toolsAdded: context.tools }],
-      messages: all.filter((message) => !isSystem(message)),
-      ...(onScreen && { entries: this.#ctx!.sessionManager.getBranch().map(outline), active: this.#pi.getActiveTools() }),
-    }, ({ stop, delivered }) => {
-      if (stop !== "aborted") this.#turns.delete(turn.id);
-      if (onScreen && delivered) this.#delivered = delivered;
+      kind: side ? "side" : "turn", session: side ? undefined : sessionId, effort: reasoning,
+      cwd: this.#ctx.cwd ?? process.cwd(), active: this.#pi.getActiveTools(),
+      system_prompt: context.systemPrompt, messages: context.messages, // Pi 1.x has one among the others
+      entries: shown ? this.#ctx.sessionManager.getBranch().map(outline) : undefined,
     });
-    this.#turns.set(turn.id, turn);
-    const abort = () => { // the signal is the whole run's: it may fire when the turn has long ended
-      if (turn.ended && turn.message.stopReason !== "toolUse") return;
-      turn.end({ stop: "aborted" });
-      if (this.#link.open || !turn.asked) this.#abort(turn); // else when the socket is back
-    };
-    signal?.addEventListener("abort", abort, { once: true });
-    if (signal?.aborted) abort();
-    else void this.#ask(turn);
+    signal?.addEventListener("abort", () => this.#abort(turn), { once: true });
+    if (signal?.aborted) this.#abort(turn);
+    else void this.#run(turn);
     return turn.stream;
   }
 
-  #abort(turn: Turn): void {
-    this.#link.notify("turn/abort", { turn: turn.id, session: turn.params.session });
+  /** Have a turn answered, by asking again after each lost socket. */
+  async #run(turn: Turn): Promise<void> {
+    this.#turns.set(turn.id, turn);
+    while (!turn.ended) {
+      try {
+        await this.ready();
+        if (turn.ended) break;
+        const end = await this.request("turn", { ...sinceThen(turn.params, this.#delivered), ...turn.known() });
+        if (turn.params.entries) this.#delivered = end.delivered;
+        if (end.need !== "all") turn.end(end);
+      } catch (error) {
+        if (!(error instanceof Passing)) turn.end({ stop: "error", error: (error as Error).message });
+      }
+    }
     this.#turns.delete(turn.id);
   }
 
-  async #ask(turn: Turn): Promise<void> {
-    try {
-      await this.#link.ready();
-      if (turn.ended) return;
-      turn.asked = true;
-      const answer = await this.#link.request("turn", sinceThen(turn.params, this.#delivered));
-      if (answer.need === "all") await this.#link.request("turn", turn.params);
-    } catch (error) {
-      const goesOn = turn.asked && (error as Json).kind === "busy"; // by `turn/resume`, when the socket is back
-      if (!goesOn) turn.end({ stop: "error", error: (error as Error).message });
-    }
+  #abort(turn: Turn): void {
+    if (!turn.ended) this.notify("turn/abort", { turn: turn.id, session: turn.params.session });
+    turn.end({ stop: "aborted" });
   }
 
-  async #resume(turn: Turn): Promise<void> {
-    const answer = await this.#link.request("turn/resume", turn.known());
-    if (!answer.ok && !answer.again) turn.end({ stop: "error", error: answer.reason });
-    if (answer.ok || !answer.again) return;
-    turn.restart();
-    void this.#ask(turn);
-  }
-
-  // -- people ------------------------------------------------------------------------------------
-
-  async #command(text: string, ctx: Context): Promise<void> {
+  async #command(text: string, ctx: Json): Promise<void> {
     this.#ctx = ctx;
-    const [, name, args] = /^\s*(\S*)\s*(.*)$/s.exec(text)!;
-    try {
-      await this.#link.ready();
-      const { notice, level } = await this.#link.request("command", { session: this.#session, name, args });
-      if (notice) this.#say(notice, level ?? "info");
-    } catch (error) {
-      this.#say((error as Error).message, "error");
-    }
-  }
-
-  #completions(): Json[] {
-    const known: Json[] = this.#welcome.commands ?? [{ name: "debug" }, { name: "perms", args: ["auto", "read-only", "ask", "yolo"] }];
-    const words = known.flatMap(({ name, description, args }) => [{ name, description }, ...(args ?? []).map((arg: string) => ({ name: `${name} ${arg}`, description }))]);
-    return words.map(({ name, description }) => ({ value: name, label: name, description }));
+    const asked = this.ready().then(() => this.request("command", { session: this.#session, text }));
+    const { notice, level } = await asked.catch(({ message }: Error) => ({ notice: message, level: "error" }));
+    this.#say(notice, level);
   }
 
   #say(text: string, level: string): void {
-    if (this.#ui) this.#ui.notify(text, level);
+    if (this.#ctx.hasUI) this.#ctx.ui.notify(text, level);
     else console.error(text);
   }
 }
 
 /** Only what has come after an entry that Grok knows, where messages and entries can be told apart there. */
 function sinceThen(params: Json, since: string | undefined): Json {
-  const { system, ...rest } = params, entries: Json[] = params.entries ?? [], messages: Json[] = params.messages;
-  const known = entries.findLastIndex(({ id }) => id === since), at = messages.findLastIndex(({ timestamp }) => timestamp === entries[known]?.ts);
-  return known < 0 || at < 0 ? { system, ...rest } : { ...rest, since, entries: entries.slice(known + 1), messages: messages.slice(at + 1) };
+  const entries: Json[] = params.entries ?? [], messages: Json[] = params.messages;
+  const known = entries.findLastIndex(({ id }) => id === since);
+  const at = messages.findLastIndex(({ timestamp }) => timestamp === entries[known]?.ts);
+  if (known < 0 || at < 0) return params;
+  return { ...params, since, entries: entries.slice(known + 1), messages: messages.slice(at + 1) };
 }
 
 /** An entry of the branch: messages reach a provider without their ids, and are joined with entries by time. */
 function outline({ id, type, message, customType, timestamp, details }: Json): Json {
-  const ts = message?.timestamp ?? Date.parse(timestamp);
-  return { id, type, role: message?.role, customType, ts, details: customType === "grok-wake" ? details : undefined };
-}
-
-function piVersion(): string {
-  try {
-    for (let folder = dirname(realpathSync(process.argv[1]!)); folder !== dirname(folder); folder = dirname(folder)) {
-      const file = join(folder, "package.json");
-      const { name, version } = existsSync(file) ? JSON.parse(readFileSync(file, "utf8")) : {};
-      if (String(name).endsWith("/pi-coding-agent")) return version;
-    }
-  } catch { /* started in some other way */ }
-  return "";
+  const ts = message?.timestamp ?? Date.parse(timestamp), wake = customType === "grok-wake";
+  return { id, type, role: message?.role, customType, ts, details: wake ? details : undefined };
 }
