@@ -29,16 +29,19 @@ from pathlib import Path
 from typing import Any
 
 from harness.limits import SIZES
+from harness.model.endpoints import engine_home
 from harness.outcome import Notification, ToolFault, ToolOutput
+from harness.permissions import GrantStore, PermissionGate, load_settings, project_root
 from harness.registry.capabilities import CapabilityMode
 from harness.registry.contract import ClientContract, Resource
 from harness.registry.overview import grouped, overview
 from harness.registry.presets import DEFAULT, PRESETS, PresetError, preset, wanted
 from harness.registry.toolset import Toolset
-from harness.session.gate import AskingGate, Gate, GateCall
+from harness.session.gate import Gate, GateCall
 from harness.session.presentation import view_call
 from harness.toolbridge import ParsedCall, ToolBridge
 from harness.tools import default_registry
+from harness.workspace.containment import contain
 from harness.workspace.executor import HostExecutor
 from harness.workspace.host_filesystem import HostFileSystem
 from harness.workspace.session import WorkspaceSession
@@ -147,8 +150,21 @@ async def explain(
     return await _run(record, bridge, session, parsed, person)
 
 
-def _gate(session: WorkspaceSession, person: _Terminal) -> Gate:
-    return AskingGate(session.id, person)
+def _gate(session: WorkspaceSession, person: _Terminal) -> PermissionGate:
+    """The gate that a session in this folder has, with its rules, modes and remembered answers."""
+    home, user = engine_home(session.env), session.env.get("HOME") or "/"
+    root = project_root(session.cwd)
+    settings = load_settings(session.cwd, root, home, Path(user), session.env)
+    return PermissionGate(
+        session.id,
+        session.cwd,
+        session.fs,
+        person,
+        settings,
+        GrantStore(home, root),
+        grok_home=str(home),
+        home=user,
+    )
 
 
 async def _passes(
@@ -180,7 +196,8 @@ async def _add_paths(record: Record, parsed: ParsedCall, session: WorkspaceSessi
         if isinstance(given, str) and given:
             lines.append(f"{given} → {await _leads_to(session, given)}")
     record.add("path", *(lines or ["none in the arguments"]))
-    record.add("cwd", session.cwd)
+    held = contain(None, session.cwd).report()
+    record.add("cwd", session.cwd, f"contained: {held['contained']}, {held['reason']}")
 
 
 async def _leads_to(session: WorkspaceSession, given: str) -> str:
@@ -233,7 +250,9 @@ def _written(fields: Mapping[str, Any]) -> str:
     previous = fields["previous_content"]
     if previous is None:
         return f"created {fields['absolute_path']}: {size} bytes"
-    return f"changed {fields['absolute_path']}: {len(previous.encode(errors='surrogateescape'))} → {size} bytes"
+    return (
+        f"changed {fields['absolute_path']}: {len(previous.encode(errors='surrogateescape'))} → {size} bytes"
+    )
 
 
 def _add_model(record: Record, text: str, completeness: str) -> None:

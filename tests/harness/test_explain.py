@@ -25,6 +25,15 @@ def steps(text: str) -> dict[str, str]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Rules and answers of the person who runs the tests do not count."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GROK_HOME", str(home / ".grok"))
+    return home
+
+
 def record(
     capsys: pytest.CaptureFixture[str], folder: Path, call: str, *flags: str
 ) -> tuple[int, dict[str, str]]:
@@ -43,7 +52,7 @@ def test_a_read_is_told_from_the_name_to_both_projections(
     assert json.loads(told["parsed"]) == {"variant": "ReadFile", "target_file": "x.txt", "offset": 1}
     assert told["gate"] == "allowed without asking"
     assert told["path"] == f"x.txt → {tmp_path / 'x.txt'}"
-    assert told["cwd"] == str(tmp_path)
+    assert told["cwd"] == f"{tmp_path}\ncontained: no, no profile is chosen"
     assert told["effect"].startswith("no file changed, no task left\ntook ")
     completeness, client = told["client"].split("\n")[:2]
     assert completeness == "complete"
@@ -68,6 +77,21 @@ def test_an_edit_runs_only_when_it_may_and_its_effect_is_real(
     code, told = record(capsys, tmp_path, call, "--yes")
     assert code == 1
     assert "a failure that the model can mend" in told["client"]
+
+
+def test_a_rule_of_the_home_decides_and_is_named(
+    tmp_path: Path, own_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = own_home / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text('{"permissions": {"deny": ["Bash(rm *)"]}}')
+    (tmp_path / "x.txt").touch()
+    call = "run_terminal_command " + json.dumps({"command": "sh -c 'rm -f x.txt'", "description": "d"})
+    code, told = record(capsys, tmp_path, call, "--yes")
+    assert code == 1
+    assert told["gate"].startswith("deny: ")
+    assert "rm *" in told["gate"]
+    assert (tmp_path / "x.txt").exists()
 
 
 def test_a_call_that_is_none_says_so_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
