@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -32,6 +33,7 @@ FAIL_OPEN = "FAIL-OPEN"
 
 STOPPED = 4.0  #: seconds between STOP and CONT
 LEFT = 10.0  #: seconds after `down` within which nothing may be left
+SILENCE = 3.0  #: seconds without a line of the leader: it may have lost the request
 LEADER_LOST = -32050
 BREAK = 0.1  #: seconds without text: the stream has a chunk every 20 ms
 
@@ -207,6 +209,7 @@ class _Run:
             env={**self.gateway.environment, "GROK_DISABLE_AUTOUPDATER": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,
         )
         try:
             _ask(process, 1, "initialize", INITIALIZE)
@@ -236,13 +239,17 @@ class _Run:
 
 
 def _ask(process: subprocess.Popen[bytes], number: int, method: str, params: dict[str, Any]) -> Any:
+    """The result of one request; asked again after a silence, for the leader may have lost it."""
     assert process.stdin
     assert process.stdout
     message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-    process.stdin.write(json.dumps(message).encode() + b"\n")
-    process.stdin.flush()
-    for line in process.stdout:
-        answer = json.loads(line)
-        if answer.get("id") == number and "method" not in answer:
-            return answer["result"]
-    raise RuntimeError(f"{method}: the bridge ended")
+    for _ in range(5):
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        while select.select([process.stdout], [], [], SILENCE)[0]:
+            line = process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"{method}: the bridge ended")
+            answer = json.loads(line)
+            if answer.get("id") == number and "method" not in answer:
+                return answer["result"]
+    raise RuntimeError(f"{method}: no answer")
