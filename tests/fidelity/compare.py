@@ -26,7 +26,8 @@ class Difference:
     second: str
 
     def __str__(self) -> str:
-        return f"{self.order} | {self.kind} | {self.place}: {self.first} ≠ {self.second}"
+        where = self.kind if self.order in (self.kind, "turn") else f"{self.order} | {self.kind}"
+        return f"{where} | {self.place}: {self.first} ≠ {self.second}"
 
 
 def differences(first: Form, second: Form) -> list[Difference]:

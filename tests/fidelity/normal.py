@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-from tests.fidelity.normaliser import ASYNCHRONOUS, REPEATED, TOOLS, Rule, Treatment, treatment
+from tests.fidelity.normaliser import ASYNCHRONOUS, DISTINCT, FOREIGN_CALLS, FOREIGN_PHASES, OPENING, REPEATED, TOOLS, Rule, Treatment, treatment
 from tests.fidelity.texts import data_of
 
 __all__ = ["Form", "Normaliser", "kinds"]
@@ -22,6 +22,7 @@ Form = dict[str, list[Any]]
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NUMBER = re.compile(r"\d+")
+_DROPPED = object()
 _QUERY = "<user_query>"
 
 
@@ -49,19 +50,24 @@ def kinds(lines: list[Message]) -> Iterator[tuple[str, Message]]:
 class Normaliser:
     """Of one recording (as JSON)."""
 
-    def __init__(self, recording: Message, rules: tuple[Rule, ...] = (), distinct: tuple[str, ...] = ()) -> None:
-        self.recording, self.rules, self.distinct = recording, rules, distinct
+    def __init__(self, recording: Message, rules: tuple[Rule, ...] = (), distinct: tuple[str, ...] = (), opening: bool = False) -> None:
+        self.opening = opening  # whether the opening is compared
+        self.recording, self.rules, self.distinct = recording, rules, {*DISTINCT, *distinct}
         root = recording["root"]
         self.words = frozenset(recording["words"])
         self._roots = (root, quote(root, safe=""))
         self._places = [(place, "<root>") for place in self._roots] + [(recording["url"], "<model>")]
-        self._ids: dict[str, str] = {}
+        self._ids = {own: own for own in recording["ids"]}
 
     def form(self) -> Form:
         """The whole: one list of normal messages for each order that is kept."""
         out: Form = {"turn": []}
         running: dict[str, Message] = {}  # the last progress of each call
         for kind, message in kinds(self.recording["lines"]):
+            if kind in OPENING and not self.opening:
+                continue
+            if kind == "_x.ai/session/setup" and message["params"].get("phase") in FOREIGN_PHASES:
+                continue
             normal = {"kind": kind, **self.message(kind, message)}
             call = _progress_of(kind, message)
             if call:
@@ -80,6 +86,8 @@ class Normaliser:
             out.setdefault(f"progress {call}", []).append(normal)
         for call in self.recording["calls"]:
             kind = f"model {call['kind']}"
+            if kind in FOREIGN_CALLS:
+                continue
             out.setdefault(kind, []).append({"kind": kind, **self.call(kind, call)})
         rest = {"kind": "afterwards", "files": self.recording["files"], "facts": self.recording["facts"]}
         rest |= {"processes left": len(self.recording["left"]), "exit": self.recording["exit"]}
@@ -99,7 +107,10 @@ class Normaliser:
         opening = " ".join(str(m.get("content")) for m in messages[:start])
         body["messages"] = messages[start:]
         tools = [t for t in body.pop("tools", []) if t["function"]["name"] in TOOLS or kind != "model turn"]
-        body["tools"] = sorted(tools, key=lambda tool: str(tool["function"]["name"]))
+        if not self.opening:
+            tools = []
+        body["tools"] = {tool["function"]["name"]: tool for tool in tools}
+        body["order of tools"] = [*body["tools"]]
         normal: Message = self._value(kind, (), {"outcome": call["outcome"], "body": body})
         key = {name.lower(): value for name, value in call["headers"].items()}.get("authorization")
         # The engine's own instructions: where it works must be among them, the rest is its business.
@@ -116,7 +127,7 @@ class Normaliser:
     def _treated(self, kind: str, path: tuple[str, ...], value: Any, rule: Rule) -> Any:
         match rule.treatment:
             case Treatment.DROPPED:
-                return "<dropped>"
+                return _DROPPED
             case Treatment.TYPED:
                 return f"<{type(value).__name__}>" if value is not None else None
             case Treatment.WORDED if isinstance(value, str):
@@ -124,18 +135,20 @@ class Normaliser:
             case Treatment.FLOOD if isinstance(value, str):
                 return sorted({_NUMBER.sub("#", line) for line in self._text(value).splitlines()})
             case Treatment.CONFIGURED if isinstance(value, list):
-                value = [entry for entry in value if "scripted" in json.dumps(entry)]
+                value = [entry for entry in value if "scripted" in json.dumps(entry) or str(entry) in TOOLS]
             case Treatment.UNORDERED if isinstance(value, list):
                 value = sorted(value, key=lambda entry: str(entry.get("command")))
         return self._plain(kind, path, value)
 
     def _plain(self, kind: str, path: tuple[str, ...], value: Any) -> Any:
         if isinstance(value, dict):
-            return {self._text(k): self._value(kind, (*path, k), v) for k, v in value.items()}
+            fields = ((self._text(k), self._value(kind, (*path, k), v)) for k, v in value.items())
+            return {key: normal for key, normal in fields if normal is not _DROPPED}
         if isinstance(value, list):
             if path and path[-1] in ("output", "stdout", "stderr") and all(isinstance(v, int) for v in value):
                 return {"bytes": self._text(bytes(value).decode("utf-8", "backslashreplace"))}
-            return [self._value(kind, (*path, str(i)), v) for i, v in enumerate(value)]
+            entries = (self._value(kind, (*path, str(i)), v) for i, v in enumerate(value))
+            return [normal for normal in entries if normal is not _DROPPED]
         return self._text(value) if isinstance(value, str) else value
 
     def _text(self, text: str) -> str:
@@ -154,7 +167,7 @@ class Normaliser:
         return {full[:8] for full in self._ids}
 
     def _id(self, full: str) -> str:
-        return self._ids.setdefault(full, f"<id {len(self._ids) + 1}>")
+        return self._ids.setdefault(full, f"<id {len(self._ids)}>")
 
 
 def _progress_of(kind: str, message: Message) -> str:

@@ -9,7 +9,7 @@ TYPED       it must be there and be of the same type
 WORDED      a text in own words: its data and facts are compared (`texts`)
 UNORDERED   a list whose entries have no order of their own: compared in the order of their commands
 FLOOD       a text whose length is a matter of time: its distinct lines, numbers left out
-CONFIGURED  of a list only the entries that this test configured
+CONFIGURED  of a list only the entries that this test configured, or of tools those in `TOOLS`
 =========== ====================================================================================
 
 Kinds: the method of a notification or request, with ``/`` and the kind of its update; ``result METHOD`` and
@@ -23,7 +23,7 @@ import enum
 import fnmatch
 import functools
 
-__all__ = ["ASYNCHRONOUS", "REPEATED", "RULES", "TOOLS", "Rule", "Treatment", "treatment"]
+__all__ = ["ASYNCHRONOUS", "DISTINCT", "FOREIGN_CALLS", "FOREIGN_PHASES", "OPENING", "REPEATED", "RULES", "TOOLS", "Rule", "Treatment", "treatment"]
 
 
 class Treatment(enum.Enum):
@@ -47,6 +47,7 @@ _D, _T, _W = Treatment.DROPPED, Treatment.TYPED, Treatment.WORDED
 _C, _U = Treatment.CONFIGURED, Treatment.UNORDERED
 _CLOCK = "reads the clock"
 _WORDS = "a text for people or the model; each engine has its own words"
+_SUBAGENTS = "subagents come later"
 _ESTIMATE = "counts the engine's own system prompt and tool texts, which are worded differently"
 
 RULES = (
@@ -75,6 +76,30 @@ RULES = (
     Rule("result initialize", "result _meta agentVersion", _T, "each engine has its own version"),
     Rule("result initialize", "result _meta availableCommands", _D, "slash commands belong to product features"),
     Rule("result initialize", "result authMethods * description", _W, _WORDS),
+    Rule("result initialize", "result authMethods 1", _D, "the sign-in to the original's maker"),
+    Rule("result initialize", "result agentCapabilities mcpCapabilities *", _D, "MCP servers come later"),
+    Rule("result initialize", "result agentCapabilities _meta x.ai/fs_notify", _D, "the interface's file watching"),
+    Rule("result initialize", "result agentCapabilities _meta x.ai/hooks blockingEvents 2", _D, _SUBAGENTS),
+    Rule("result initialize", "result agentCapabilities _meta x.ai/capabilities", _D, "searches at the maker's site"),
+    Rule("result initialize", "result _meta grokShell", _D, "the name of the original's program"),
+    Rule("result initialize", "result _meta x.ai/mcp/sdk", _D, "MCP servers come later"),
+    Rule("result initialize", "result _meta mcpServers", _D, "MCP servers come later"),
+    Rule("result initialize", "result _meta mcpApps", _D, "MCP servers come later"),
+    Rule("result initialize", "result _meta x.ai/pluginDirs", _D, "plugins are a feature of the product"),
+    Rule("result initialize", "result _meta agentId", _D, "belongs to the maker's account"),
+    Rule("result initialize", "result _meta metadata", _D, "belongs to the maker's account"),
+    Rule("result initialize", "result _meta cancelRewind", _D, "a switch of the original's interface"),
+    Rule("result initialize", "result _meta sessionRecap", _D, "a switch of the original's interface"),
+    Rule("result initialize", "result _meta feedbackTraceOffer", _D, "a switch of the original's interface"),
+    Rule("result initialize", "result _meta voiceMode", _D, "a switch of the original's interface"),
+    Rule("result *", "result _meta codebaseIndexed", _D, "an index at the maker's servers"),
+    Rule("result *", "result _meta showNonGitWarning", _D, "a switch of the original's interface"),
+    Rule("result *", "result _meta feedbackEnabled", _D, "a switch of the original's interface"),
+    Rule("result *", "result _meta x.ai/memoryMode", _D, "memory comes later"),
+    Rule("result *", "result _meta x.ai/sessionConfig options", _C, "the original adds the models of its maker"),
+    Rule("session/update/available_commands_update", "params update _meta tools", _C, "see TOOLS"),
+    Rule("session/update/available_commands_update", "params _meta updateParams commandsCount", _D,
+         "slash commands belong to product features"),
     Rule("result *", "** availableModels", _C, "the original adds the models of its maker"),
     Rule("session/update/available_commands_update", "params update availableCommands", _D,
          "slash commands belong to product features"),
@@ -105,8 +130,9 @@ RULES = (
     Rule("model *", "headers", _D, "transport of an HTTP library; the key is compared apart"),
     Rule("model *", "body messages * model_id", _D, "no field of the protocol: strict endpoints refuse it"),
     Rule("model *", "body messages * content", _W, _WORDS),
-    Rule("model *", "body tools * function description", _D, _WORDS),
     Rule("model *", "body tools ** description", _D, _WORDS),
+    Rule("model *", "body tools read_file function parameters properties pages", _D, "pages of PDF files come later"),
+    Rule("model *", "body tools read_file function parameters properties format", _D, "pages of PDF files come later"),
 )
 
 #: Updates that come from beside the turn, at any time: compared in an order of their own.
@@ -120,11 +146,36 @@ ASYNCHRONOUS = {
     "_x.ai/sessions/changed": "to every client, by a task of its own",
 }
 
+#: What opens every play in the same way: compared in the scenario of that name, and in no other.
+OPENING = frozenset(
+    {
+        "result initialize",
+        "result session/new",
+        "_x.ai/mcp/servers_updated",
+        "_x.ai/mcp_initialized",
+        "_x.ai/session/setup",
+        "session/update/available_commands_update",
+    }
+)
+
+#: Model calls that are not compared.
+FOREIGN_CALLS = {
+    "model title": "asks a model of the original's maker for a title, which no client is told in these plays",
+}
+
 #: Lines that come again and again while something runs, as time allows: which of them are compared.
 REPEATED = {
     "session/update/tool_call_update": "one for each tenth of a second that a command runs, each with all the output "
     "so far: the last one before the result and the last one after it",
 }
+
+#: Lines that repeat themselves: one of each is compared.
+DISTINCT = {
+    "session/update/available_commands_update": "said again whenever one of several discoveries ends",
+}
+
+#: Phases of `_x.ai/session/setup` whose work the embedded engine has not (see `RULES` for those features).
+FOREIGN_PHASES = frozenset({"folder_trust", "plugin_registry", "mcp_merge", "tool_overrides"})
 
 #: Tools whose definitions are compared.  The others belong to features that the embedded engine has not.
 TOOLS = frozenset(

@@ -39,6 +39,7 @@ class Recording:
     root: str
     url: str  # the model's
     words: list[str]
+    ids: list[str]  # those that the script chose itself
     lines: list[Message] = dataclasses.field(default_factory=list)  # {at, way, message}
     calls: list[Message] = dataclasses.field(default_factory=list)  # requests at the model endpoint
     files: dict[str, Any] = dataclasses.field(default_factory=dict)  # workspace afterwards
@@ -62,6 +63,7 @@ class Play:
             folder.mkdir(parents=True)
         self.random = random.Random(f"{scenario.number}/{seed}")
         self.words: list[str] = []
+        self.ids: list[str] = []
         self.model = ScriptedModel()
         self.agent = Agent()
         self.session = ""
@@ -134,7 +136,8 @@ class Play:
 
     async def new_session(self, yolo: bool = True, **meta: Any) -> str:
         wanted = str(uuid.UUID(int=self.random.getrandbits(128), version=4))
-        params = {"cwd": str(self.work), "mcpServers": [], "_meta": {"sessionId": wanted, **meta}}
+        self.ids.append(wanted)
+        params: Message = {"cwd": str(self.work), "mcpServers": [], "_meta": {"sessionId": wanted, **meta}}
         if yolo:
             params["_meta"]["yoloMode"] = True
         self.session = (await self.agent.request("session/new", params))["sessionId"]
@@ -186,7 +189,7 @@ async def perform(scenario: Scenario, engine: Engine, seed: str, root: Path, lim
     """Play it; a script that fails leaves its reason in the recording, for both engines alike."""
     engine.check()
     play = Play(scenario, engine, seed, root)
-    recording = Recording(engine.name, scenario.label, str(root), play.model.start().url, play.words)
+    recording = Recording(engine.name, scenario.label, str(root), play.model.start().url, play.words, play.ids)
     mark = f"{MARK}={root}"
     env = environment(play.home, play.model.url, {MARK: str(root), **scenario.env})
     try:

@@ -27,7 +27,7 @@ class Outcome:
 
 
 def form_of(scenario: Scenario, recording: Recording) -> Form:
-    return Normaliser(recording.as_json(), scenario.rules, scenario.distinct).form()
+    return Normaliser(recording.as_json(), scenario.rules, scenario.distinct, opening=scenario.number == 0).form()
 
 
 async def play_both(scenario: Scenario, engines: Sequence[str], seed: str) -> Outcome:

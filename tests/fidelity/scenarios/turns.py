@@ -9,6 +9,14 @@ from tests.fidelity.play import Play
 from tests.fidelity.scenario import scenario
 
 
+@scenario(0, "opening", "agent")
+async def opening(play: Play) -> None:
+    """What every play begins with: `initialize`, `session/new`, the tools that the model is offered."""
+    await play.begin()
+    await play.prompt(play.say())
+    await play.settle()
+
+
 @scenario(1, "text in chunks", "agent")
 async def text(play: Play) -> None:
     await play.begin()
