@@ -30,6 +30,7 @@ class EngineLimits:
 
     # -- workspace -----------------------------------------------------------------------------------
     vcs: float = _row(30, "a git command on a large checkout with a cold cache; then it counts as stuck")
+    containment_probe: float = _row(5, "bwrap starts in 10 ms; on a loaded machine it may take a second")
     vcs_terminate: float = _row(1, "TERM to KILL: git removes its lock files in milliseconds")
     path_hints: float = _row(0.1, "looking for what a wrong path may have meant; the model waits for it")
 
@@ -108,6 +109,8 @@ class EngineSizes:
     )
 
     # -- workspace -----------------------------------------------------------------------------------
+    instructions: int = _size(1 << 20, "bytes of one file of project rules or of a skill")
+    skill_name: int = _size(64, "characters of a skill's name")
     untracked_file: int = _size(1 << 20, "bytes of an untracked file whose lines a diff counts")
     git_pointer: int = _size(8 << 10, "bytes of a .git file or a commondir: one path")
     git_config: int = _size(1 << 20, "bytes of a git configuration file")
