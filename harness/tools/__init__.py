@@ -21,6 +21,7 @@ _FAMILIES = (
     "edit",
     "write",
     "listing",
+    "grep",
 )
 
 

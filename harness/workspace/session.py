@@ -17,7 +17,7 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from harness.limits import LIMITS
+from harness.limits import LIMITS, SIZES
 from harness.outcome import FaultKind, Notification, ToolFault
 from harness.registry.capabilities import CapabilityMode, allows
 from harness.registry.contract import ToolKind
@@ -153,7 +153,7 @@ class WorkspaceSession:
         """Search file contents with ``rg`` where it is present, else with our own search."""
         from harness.workspace.search import search
 
-        return await search(self.fs, self.env, request, cancelled or asyncio.Event())
+        return await search(self.fs, self.executor, self.env, request, cancelled or asyncio.Event())
 
     # -- acting --------------------------------------------------------------------------------------
 
@@ -184,7 +184,8 @@ class WorkspaceSession:
         """
         before = None if previous is None else previous.encode("utf-8", "surrogateescape")
         self.rewind.wrote(path.real, before)
-        self.hunks.agent_wrote(path.real, content, previous, self.prompt_index)
+        if max(len(content), len(previous or "")) <= SIZES.hunk_file:
+            self.hunks.agent_wrote(path.real, content, previous, self.prompt_index)
         return Notification(
             "file_written",
             {

@@ -15,7 +15,19 @@ from harness.workspace.executor import HostExecutor
 from harness.workspace.session import WorkspaceSession
 from tests.harness.workspace.conftest import Tree, memory, tree
 
-__all__ = ["Workbench", "memory", "tree"]
+__all__ = ["Changed", "Workbench", "memory", "tree"]
+
+
+class Changed:
+    """A table of limits with some of its rows changed."""
+
+    def __init__(self, table: object, **rows: float) -> None:
+        self.__dict__.update(rows)
+        self._table = table
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
 
 NAMES = Names(
     {

@@ -17,7 +17,7 @@ from harness.tools.read import Read
 from harness.tools.write import Write
 from harness.workspace.filesystem import os_error
 from harness.workspace.memory_filesystem import MemoryFileSystem
-from tests.harness.tools.conftest import Workbench, make_workbench
+from tests.harness.tools.conftest import Changed, Workbench, make_workbench
 from tests.harness.tools.test_editing import TABLE, garbage, texts
 from tests.harness.workspace.conftest import MemoryTree
 
@@ -262,20 +262,12 @@ async def test_no_permission(memory: MemoryTree) -> None:
 
 async def test_too_large_a_file_is_left_alone(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.tree.put("a.txt", b"x" * 100)
-    monkeypatch.setattr("harness.tools.file_access.SIZES", _Sizes(file_bytes=99))
+    monkeypatch.setattr("harness.tools.file_access.SIZES", Changed(SIZES, file_bytes=99))
     output = await bench.call(EDIT, edit("a.txt", "x", "1"))
     assert variant(output.fields) == "InvalidInput"
     assert "run_terminal_command" in output.prompt
     output = await bench.call(READ, {"target_file": "a.txt"})
     assert variant(output.fields) == "FileTooLarge"
-
-
-class _Sizes:
-    def __init__(self, **sizes: int) -> None:
-        self.__dict__.update(sizes)
-
-    def __getattr__(self, name: str) -> int:
-        return int(getattr(SIZES, name))
 
 
 class TestWords:
