@@ -180,8 +180,10 @@ class _Run:
                 self._problem(f"bystander's socket closed: {scene.bystander.closed.result()}")
         if result["stopReason"] != "end_turn":
             self._problem(f"bystander's turn: {result}")
-        if scene.bystander.text(scene.own_session) != scene.text:
-            self._problem("bystander's text is not whole")
+        if (text := scene.bystander.text(scene.own_session)) != scene.text:
+            await asyncio.sleep(SILENCE)
+            later = scene.bystander.text(scene.own_session)[len(text) :]
+            self._problem(f"bystander's text is not whole: {text!r}, later {later!r}")
 
     async def _all_gone(self) -> None:
         left = await asyncio.to_thread(self.gateway.carriers_after, LEFT)
