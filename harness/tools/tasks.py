@@ -368,23 +368,26 @@ _LAUNCHERS = (
     "${% if tools.by_kind.execute %}${{ params.execute.is_background }}=true of "
     "${{ tools.by_kind.execute }}${% else %}a command in the background${% endif %}"
 )
+#: What else a task may be, in a set where that exists.
+_MONITOR = "${% if tools.by_kind.monitor %} or a monitor${% endif %}"
+_MONITOR_OR_SUBAGENT = f"{_MONITOR}${{% if tools.by_kind.task %}} or a subagent${{% endif %}}"
 _SIGNALS = "A command or monitor gets SIGTERM, then SIGKILL, and so does everything that it has started"
 
 TOOLS: tuple[Tool, ...] = (
     TaskOutput(
         "get_task_output",
-        "a background command, a monitor or a subagent",
-        f"{_LAUNCHERS} or a subagent",
+        f"a background command{_MONITOR_OR_SUBAGENT}",
+        f"{_LAUNCHERS}${{% if tools.by_kind.task %}} or ${{{{ tools.by_kind.task }}}}${{% endif %}}",
         _COMMANDS_OR_SUBAGENTS,
     ),
-    TaskOutput("get_terminal_command_output", "a background command or a monitor", _LAUNCHERS, _COMMANDS),
+    TaskOutput("get_terminal_command_output", f"a background command{_MONITOR}", _LAUNCHERS, _COMMANDS),
     WaitTasks(),
     KillTask(
         "kill_task",
-        "a background command, a monitor or a subagent",
-        f"{_SIGNALS}; a subagent is cancelled and shut down.",
+        f"a background command{_MONITOR_OR_SUBAGENT}",
+        f"{_SIGNALS}${{% if tools.by_kind.task %}}; a subagent is cancelled and shut down${{% endif %}}.",
         "Task or subagent",
         _COMMANDS_OR_SUBAGENTS,
     ),
-    KillTask("kill_terminal_command", "a background command or a monitor", f"{_SIGNALS}.", "Task", _COMMANDS),
+    KillTask("kill_terminal_command", f"a background command{_MONITOR}", f"{_SIGNALS}.", "Task", _COMMANDS),
 )
