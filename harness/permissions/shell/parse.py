@@ -79,19 +79,26 @@ def parse(text: str) -> Script:
         return Script((), ("it is too long to be checked",), listed=False)
     if _STRANGE.search(text):
         obstacles.append("it holds control or invisible characters")
+    forms = [text]
     if "\\\n" in text:
-        if "'" in text or "<<" in text:
-            obstacles.append("lines are continued among quotes")
-        text = text.replace("\\\n", "")
-    tree = tree_sitter.Parser(_LANGUAGE).parse(text.encode("utf-8", "surrogateescape"))
+        # bash joins continued lines before anything else, except in quotes, comments and heredocs: where
+        # any of these may be, both readings are looked at and neither is trusted
+        forms = [text.replace("\\\n", "")]
+        if re.search("['#]|<<", text):
+            forms.append(text)
+            obstacles.append("lines are continued among quotes or comments")
     walk = _Walk()
-    walk.visit(tree.root_node, (), piped=False)
-    if tree.root_node.has_error:
+    broken = False
+    for form in forms:
+        root = tree_sitter.Parser(_LANGUAGE).parse(form.encode("utf-8", "surrogateescape")).root_node
+        walk.visit(root, (), piped=False)
+        broken = broken or root.has_error
+    if broken:
         obstacles.append("the shell grammar does not accept it")
     return Script(
         tuple(walk.commands),
         tuple(dict.fromkeys([*obstacles, *walk.obstacles])),
-        walk.listed and not tree.root_node.has_error,
+        walk.listed and not broken and len(forms) == 1,
         tuple(walk.scripts),
     )
 
@@ -142,19 +149,19 @@ class _Walk:
     def _command(self, node: tree_sitter.Node, outer: tuple[tree_sitter.Node, ...], piped: bool) -> None:
         own = tuple(c for c in node.named_children if c.type.endswith("_redirect"))
         words: list[Word] = []
+        children = node.children
         if node.type in _KEYWORDS:
             words.append(Word(_text(node.children[0]), written=_text(node.children[0])))
-            children = node.children[1:]
-        else:
-            children = [c for c in node.children if c.type not in _NO_ARGUMENT]
-        for child in children if node.type != "test_command" else ():
-            word = read_word(_text(child))
+            children = [] if node.type == "test_command" else node.children[1:]
+        redirects = (*own, *outer)
+        behind = [written for node in redirects for written in self._behind(node)]
+        for written in [*self._written(children), *behind]:
+            word = read_word(written)
             if word is None:
                 self.obstacles.append("a word in it cannot be read")
-                word = Word("", dynamic=True, plain=False, written=_text(child))
+                word = Word("", dynamic=True, plain=False, written=written)
             words.append(word)
         assignments = tuple(_text(c) for c in node.children if c.type == "variable_assignment")
-        redirects = (*own, *outer)
         self.commands.append(
             Command(
                 tuple(words),
@@ -169,6 +176,37 @@ class _Walk:
             self.listed = False  # assignments alone
         for child in node.named_children:
             self._inside(child, redirect=child.type.endswith("_redirect"))
+
+    def _written(self, nodes: list[tree_sitter.Node]) -> list[str]:
+        """The words as they stand in the script.
+
+        The grammar takes some words apart, ``r''\\m`` for one; bash does so only where there is a blank.
+        """
+        found: list[str] = []
+        end, argument = -1, False
+        for node in nodes:
+            touching = node.start_byte == end
+            end = node.end_byte
+            if node.type in _NO_ARGUMENT:
+                if touching and node.type == "variable_assignment":
+                    self.obstacles.append("a word in it cannot be read")
+                argument = False
+            elif touching and argument:
+                found[-1] += _text(node)
+            elif touching:  # it belongs to the assignment or the target before it
+                self.obstacles.append("a word in it cannot be read")
+            else:
+                found.append(_text(node))
+                argument = True
+        return found
+
+    def _behind(self, redirect: tree_sitter.Node) -> list[str]:
+        """Words of the command that the grammar hangs below a redirection in front of them."""
+        if redirect.type == "file_redirect":
+            return self._written(redirect.children_by_field_name("destination"))[1:]
+        if redirect.type == "heredoc_redirect":
+            return self._written(redirect.children_by_field_name("argument"))
+        return []
 
     def _inside(self, node: tree_sitter.Node, *, redirect: bool = False) -> None:
         """Substitutions, wherever in a word they stand, and what the grammar hangs below a heredoc."""
@@ -208,10 +246,9 @@ class _Walk:
             if node.type == "heredoc_redirect":
                 yield Redirect("<<", None)
                 continue
-            target = node.child_by_field_name("destination") or (
-                node.named_children[-1] if node.named_children else None
-            )
-            word = read_word(_text(target)) if target is not None else None
+            targets = node.children_by_field_name("destination") or node.named_children[-1:]
+            written = self._written(targets)
+            word = read_word(written[0]) if written else None
             if word is None:
                 self.listed = False
             yield Redirect(operator, word or Word("", dynamic=True))

@@ -64,11 +64,13 @@ _FORMS: dict[str, _Form] = {
     "stdbuf": _Form("ioe", "", ("input", "output", "error")),
     "nohup": _Form(),
     "setsid": _Form("", "cfw", (), ("ctty", "fork", "wait")),
-    "time": _Form("fo", "apvq", ("format", "output"), ("append", "portability", "verbose", "quiet")),
+    "time": _Form(
+        "fo", "apvq", ("format", "output"), ("append", "portability", "verbose", "quiet"), assigns=True
+    ),
     "command": _Form("", "pvV"),
     "builtin": _Form(),
     "exec": _Form("a", "cl"),
-    "coproc": _Form(),
+    "coproc": _Form(assigns=True),
     "sudo": _Form(
         "ughpCrtTDRU",
         "AbEeHiKklnPSsVvBN",
