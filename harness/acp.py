@@ -1,6 +1,6 @@
 """ACP spoken with one client: lines in, lines out, requests of both sides kept apart.
 
-No transport here: `Connection.line` takes a line that came, ``write`` gets each line to send.  Messages are
+No transport here: `Peer.take` takes a message that came, ``send`` gets each one to send.  Messages are
 begun in the order in which they came; requests that take time go on beside each other, so a prompt that
 runs never holds up the cancel behind it.  What is no message is passed over, as the original does.
 """
@@ -17,7 +17,7 @@ import orjson
 
 from gateway.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 
-__all__ = ["AcpError", "ClientGoneError", "Connection", "invalid_params", "method_not_found"]
+__all__ = ["AcpError", "ClientGoneError", "Connection", "Peer", "invalid_params", "method_not_found"]
 
 _LOG = logging.getLogger("acp")
 
@@ -44,11 +44,11 @@ class ClientGoneError(Exception):
     """The client cannot be asked any more, or answered with an error."""
 
 
-class Connection:
-    """One client.  ``handle(method, params, is_request)`` does what a message asks for."""
+class Peer:
+    """The other side, whoever it is.  ``handle(method, params, is_request)`` does what a message asks for."""
 
-    def __init__(self, write: Callable[[bytes], None], handle: Handler) -> None:
-        self._write = write
+    def __init__(self, send: Callable[[Mapping[str, Any]], None], handle: Handler) -> None:
+        self._transmit = send
         self._handle = handle
         self._open: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._next_id = 0
@@ -56,11 +56,8 @@ class Connection:
         self._closed = False
 
     # -- in ------------------------------------------------------------------------------------------
-    def line(self, data: bytes) -> None:
-        """Take a line."""
-        message = _read(data)
-        if message is None:
-            return
+    def take(self, message: Mapping[str, Any]) -> None:
+        """Take a message."""
         method = message.get("method")
         if not isinstance(method, str):
             self._answered(message)
@@ -133,12 +130,25 @@ class Connection:
 
     def _send(self, message: Mapping[str, Any]) -> None:
         if not self._closed:
-            self._write(_dump(message))
+            self._transmit(message)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+class Connection(Peer):
+    """One client, spoken to in lines."""
+
+    def __init__(self, write: Callable[[bytes], None], handle: Handler) -> None:
+        super().__init__(lambda message: write(_dump(message)), handle)
+
+    def line(self, data: bytes) -> None:
+        """Take a line."""
+        message = _read(data)
+        if message is not None:
+            self.take(message)
 
 
 def _read(data: bytes) -> dict[str, Any] | None:
