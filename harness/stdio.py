@@ -26,22 +26,25 @@ _LOG = logging.getLogger("stdio")
 
 
 def run(arguments: Arguments) -> int:
-    """Serve one client until it goes."""
+    """Serve one client until it goes; the exit code."""
     # Nothing but messages may be on stdout, whatever a library prints there.
     out = os.dup(1)
     os.dup2(2, 1)
-    try:
-        asyncio.run(_serve(arguments, out))
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return asyncio.run(_serve(arguments, out))
 
 
-async def _serve(arguments: Arguments, out: int) -> None:
+async def _serve(arguments: Arguments, out: int) -> int:
+    """Returns the exit code: 0 when the client went, 128 and the number of the signal that ended it."""
     loop = asyncio.get_running_loop()
     gone = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, gone.set)
+    signals = list[int]()
+
+    def signalled(number: int) -> None:
+        signals.append(number)
+        gone.set()
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        loop.add_signal_handler(number, signalled, number)
     writer = _Writer(out, gone)
     agents = list[Agent]()
     connection = Connection(
@@ -61,6 +64,7 @@ async def _serve(arguments: Arguments, out: int) -> None:
             async with asyncio.timeout(LIMITS.cancel_settle):
                 await agents[0].close()
         writer.close()
+    return 128 + signals[0] if signals else 0
 
 
 async def _read(connection: Connection, gone: asyncio.Event) -> None:
