@@ -66,6 +66,8 @@ class ParsedCall:
         if spec.verbatim:
             return dict(self.arguments)
         given = {**spec.shown_defaults, **self.arguments}
+        if spec.shown is not None:
+            given = spec.shown(given)
         tag = {"variant": spec.variant} if spec.variant else {}
         return {**tag, **{name: given[name] for name in spec.input_properties if name in given}}
 
@@ -313,6 +315,7 @@ def _refusal(failure: str, why: str, text: str) -> ToolOutput:
     """A call that came to nothing.  The model is shown what it wrote, since it may not know."""
     shown = text if len(text) <= SIZES.echoed_arguments else f"{text[: SIZES.echoed_arguments]}…"
     prompt = f"{why}\n\nThe arguments were:\n{shown}" if shown.strip() else why
+    prompt = prompt.encode(errors="replace").decode()  # half a character could not be sent on
     return ToolOutput("", {"failure": failure}, prompt, is_error=True)
 
 

@@ -8,6 +8,7 @@ that names the parameter as the client calls it, says what was expected and show
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -21,7 +22,10 @@ __all__ = ["ArgumentError", "adapt", "check_params", "read_objects"]
 
 _TRUE = frozenset({"true", "yes", "1"})
 _FALSE = frozenset({"false", "no", "0"})
+#: Longer numbers in quotes are no mistake of spelling.
+_DIGITS = 40
 _WHOLE = re.compile(r"[+-]?\d+(?:\.0*)?")
+_HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 _NULL = object()
 
 
@@ -34,26 +38,45 @@ class ArgumentError(ValueError):
 
 def read_objects(text: str) -> list[dict[str, Any]]:
     """The JSON objects of a text: one, or several without anything between them.  No text is no arguments."""
-    decoder = json.JSONDecoder()
     objects = list[dict[str, Any]]()
     position, text = 0, text.strip()
     while position < len(text):
         try:
-            value, position = decoder.raw_decode(text, position)
-        except (json.JSONDecodeError, RecursionError) as error:
+            value, position = _DECODER.raw_decode(text, position)
+        except (ValueError, RecursionError) as error:
             raise ArgumentError(f"they are not valid JSON ({_where(error)})") from error
         if not isinstance(value, dict):
             raise ArgumentError(f"they must be one JSON object, not {_shown(value)}")
         objects.append(value)
         while position < len(text) and text[position].isspace():
             position += 1
+    if _HALF.search(text):
+        _refuse_halves(objects)
     return objects or [{}]
 
 
 def _where(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg}, line {error.lineno} column {error.colno}"
-    return "nested too deeply"
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def _finite(text: str) -> float:
+    """A number as Python reads it, but not one that JSON could not write again."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text[:20]} is no number of JSON")
+    return value
+
+
+def _refuse_halves(objects: list[dict[str, Any]]) -> None:
+    """An escape that is half of a character: it could neither be written to a file nor sent on."""
+    try:
+        json.dumps(objects, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentError("they are not valid JSON (an escape is half of a character)") from error
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 
 # -- the values ------------------------------------------------------------------------------------
@@ -70,8 +93,11 @@ def adapt(spec: ToolSpec, arguments: Mapping[str, Any], called: Callable[[str], 
     result = {key: value for key, value in result.items() if key in spec.input_properties}
     for key in spec.scalar_lists & result.keys():
         result[key] = _as_list(result[key])
-    coerced = _coerce(result, spec.input_schema)
-    _validate(spec.input_schema, coerced, called)
+    try:
+        coerced = _coerce(result, spec.input_schema)
+        _validate(spec.input_schema, coerced, called)
+    except RecursionError as error:
+        raise ArgumentError("they are nested too deeply") from error
     assert isinstance(coerced, dict)
     return coerced
 
@@ -124,14 +150,14 @@ def _coerce_object(value: dict[str, Any], schema: Mapping[str, Any]) -> dict[str
 
 
 def _whole(value: Any) -> Any:
-    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+    if isinstance(value, str) and len(value) <= _DIGITS and _WHOLE.fullmatch(value.strip()):
         return int(value.strip().partition(".")[0])
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _number(value: str) -> Any:
     try:
-        return float(value)
+        return _finite(value)
     except ValueError:
         return value
 

@@ -156,8 +156,9 @@ class ToolSpec:
     ``scalar_lists`` a single value counts as a list of one.  ``figures`` fill the ``{name}`` placeholders of
     descriptions (a parameter of the same name wins); ``shape`` may adjust the offered schema by parameters.
     ``variant`` is the tag of the parsed input in a client's ``rawInput``, ``shown_defaults`` what stands
-    there for properties that were left out.  ``reads`` maps the keys of the
-    small input projection that every tool-call event carries to input properties.
+    there for properties that were left out; ``shown`` may rewrite the rest of it.  ``reads`` maps the keys
+    of the small input projection that every tool-call event carries to input properties; ``reads_as`` says
+    what stands there instead of a value (None: nothing).
     """
 
     namespace: str
@@ -184,6 +185,8 @@ class ToolSpec:
     reads: Mapping[str, str] = dataclasses.field(default_factory=dict)
     variant: str = ""
     shown_defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    shown: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    reads_as: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
 
     @property
     def key(self) -> str:

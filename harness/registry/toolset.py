@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -82,7 +82,13 @@ class EffectiveTool:
             "read_only": self.spec.is_read_only,
         }
         if arguments is not None:
-            read = {key: arguments[name] for key, name in self.spec.reads.items() if name in arguments}
+            as_is: Callable[[Any], Any] = lambda value: value  # noqa: E731
+            read = {
+                key: self.spec.reads_as.get(key, as_is)(arguments[name])
+                for key, name in self.spec.reads.items()
+                if name in arguments
+            }
+            read = {key: value for key, value in read.items() if value is not None}
             card |= {"input": read} if read else {}
         return card
 

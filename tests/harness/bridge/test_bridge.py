@@ -214,6 +214,12 @@ def test_a_huge_wrong_text_is_not_sent_back_whole() -> None:
     assert len(refused(bridge(READ), "read_file", '{"offset": "' + "x" * 10**6 + '"}').prompt) < 10_000
 
 
+def test_half_a_character_goes_nowhere() -> None:
+    over = bridge(READ)
+    for output in (refused(over, "read_file", '{"target_file": "\ud83d"}'), refused(over, "look\ud83d")):
+        assert output.prompt.encode()
+
+
 async def test_of_several_objects_the_one_that_fits_is_carried_out_and_the_model_is_told() -> None:
     over = bridge(READ)
     call = parsed(over, "read_file", '{"offset": 1}{"target_file": "a"}\n{"target_file": "b"}')

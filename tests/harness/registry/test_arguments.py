@@ -93,6 +93,24 @@ def test_a_refusal_speaks_the_clients_language() -> None:
         adapt(READ.spec, {"target_file": "a", "offset": "x"}, lambda name: called.get(name, name))
 
 
+def test_a_character_in_two_escapes_is_one() -> None:
+    assert read_objects(r'{"a": "\ud83d\ude00"}') == [{"a": "\U0001f600"}]
+
+
+@pytest.mark.parametrize("given_arguments", [{"share": "inf"}, {"share": "nan"}, {"offset": "9" * 5000}])
+def test_what_is_no_number_is_not_taken_for_one(given_arguments: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="must be a"):
+        adapt(READ.spec, {"target_file": "a", **given_arguments})
+
+
+def test_a_pit_of_lists_is_refused() -> None:
+    pit: list[Any] = []
+    for _ in range(3000):
+        pit = [pit]
+    with pytest.raises(ArgumentError, match=r"`offset` must be a whole number|nested too deeply"):
+        adapt(READ.spec, {"target_file": "a", "offset": pit})
+
+
 def test_a_long_value_is_not_repeated_whole() -> None:
     with pytest.raises(ArgumentError) as refused:
         adapt(TODO.spec, {"todos": "x" * 10_000})
@@ -137,6 +155,12 @@ def test_no_text_is_no_arguments(text: str) -> None:
         ("[1]", "one JSON object, not [1]"),
         ('"text"', "one JSON object"),
         ("[" * 100_000, "not valid JSON"),
+        ('{"a": 1' + "0" * 5000 + "}", "not valid JSON"),
+        ('{"a": NaN}', "NaN is no number of JSON"),
+        ('{"a": -Infinity}', "-Infinity is no number"),
+        ('{"a": 1e999}', "1e999 is no number"),
+        (r'{"a": "\ud83d"}', "half of a character"),
+        (r'{"a": 1}{"\uDE00": 1}', "half of a character"),
     ],
 )
 def test_what_is_no_object_is_refused(text: str, said: str) -> None:
