@@ -59,7 +59,9 @@ def _execute(a: Arguments) -> CallView:
 
 def _read(a: Arguments) -> CallView:
     path = _path(a)
-    return CallView("read", f"Read `{path}`", path, a.get("offset"))
+    offset = a.get("offset")
+    line = None if offset is None or offset < 0 else max(1, offset)  # from the end: not known yet
+    return CallView("read", f"Read `{path}`", path, line)
 
 
 def _edit(a: Arguments) -> CallView:

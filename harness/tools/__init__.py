@@ -22,6 +22,9 @@ _FAMILIES = (
     "write",
     "listing",
     "grep",
+    "todo",
+    "plan_mode",
+    "ask",
 )
 
 

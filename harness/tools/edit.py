@@ -25,6 +25,8 @@ from harness.tools.file_access import NOTHING, Found, SeenFiles, TooLargeError, 
 from harness.workspace.filesystem import PathChangedError
 from harness.workspace.paths import PathHints, ResolvedPath, name_too_long
 
+_DIRECTORY = "The path is that of a directory, not of a file."
+
 __all__ = ["TOOLS", "Edit", "EditRequest", "FileState", "attempt", "file_state", "output_of"]
 
 
@@ -58,6 +60,7 @@ class Edit:
         managed=True,
         notifications=("file_written",),
         reads={"path": "file_path"},
+        shown_defaults={"replace_all": False},
         description=(
             "Change a file by replacing one exact piece of its text.\n\n"
             "${% if tools.by_kind.read %}"
@@ -131,7 +134,11 @@ class Edit:
         words = _Words(request, state, decision, context.names)
         if decision.verdict not in (Verdict.CREATE, Verdict.REPLACE):
             hints = await _path_hints(decision, state, context)
-            return _refused(*words.refusal(hints))
+            variant, text = words.refusal(hints)
+            fields = {}
+            if decision.verdict is Verdict.NO_MATCH:
+                fields["file_path"] = place_of(context, state.path, exists=True)
+            return _refused(variant, text, **fields)
         return output_of(
             request, state, decision, context, text=words.applied(stale), concise=words.applied_briefly()
         )
@@ -166,7 +173,7 @@ async def file_state(text: str, context: CallContext) -> FileState:
         return FileState(path, refusal=("FilenameTooLong", _too_long(path)))
     try:
         if path.directory or (await context.session.stat(path)).is_dir:
-            return FileState(path, refusal=("InvalidInput", f"{text or '.'} is a directory, not a file."))
+            return FileState(path, refusal=("InvalidInput", _DIRECTORY))
     except OSError as error:
         if not isinstance(error, FileNotFoundError):
             return _unreadable(path, error)
@@ -188,7 +195,7 @@ async def file_state(text: str, context: CallContext) -> FileState:
 
 def _unreadable(path: ResolvedPath, error: OSError) -> FileState:
     if isinstance(error, IsADirectoryError):
-        return FileState(path, refusal=("InvalidInput", f"{path.given} is a directory, not a file."))
+        return FileState(path, refusal=("InvalidInput", _DIRECTORY))
     if file_access.is_denied(error):
         return FileState(path, refusal=("InvalidInput", f"Error: no permission to read {path.shown}."))
     if error.errno == errno.ENAMETOOLONG:
@@ -273,14 +280,14 @@ class _Words:
             written = "overwritten" if self.state.found.data else "created"
             return f"The file {path} was {written}."
         if self.request.rules.replace_all:
-            return f"The file {path} was updated: every occurrence is replaced ({self.decision.matches})."
+            return f"The file {path} was updated: every occurrence is replaced."
         return f"The file {path} was updated."
 
-    def refusal(self, hints: PathHints | None) -> tuple[str, Any]:
+    def refusal(self, hints: PathHints | None) -> tuple[str, str]:
         old = self.names.own("old_string")
         match self.decision.verdict:
             case Verdict.SAME:
-                return "InvalidInput", f"{old} and {self.names.own('new_string')} are the same."
+                return "InvalidInput", "The text to replace and its replacement are the same."
             case Verdict.NOT_TEXT:
                 return "InvalidInput", "A text holds half of a surrogate pair, which no file can contain."
             case Verdict.NOT_EMPTY:
@@ -294,28 +301,27 @@ class _Words:
                     f"Error: {self.state.path.shown} does not exist.{file_access.hinted(hints)}",
                 )
             case Verdict.MANY | Verdict.OVERLAP:
-                return "MultipleMatchesFound", self._ambiguous(old)
+                return "MultipleMatchesFound", self._ambiguous()
             case _:
                 return "NoMatchesFound", self._not_found(old)
 
-    def _ambiguous(self, old: str) -> str:
+    def _ambiguous(self) -> str:
         if self.decision.verdict is Verdict.OVERLAP:
             return (
-                f"{old} occurs only in part of a typographic character, so it is not clear what to replace. "
-                "Copy the text as it stands in the file."
+                "The text to replace occurs only in part of a typographic character, so it is not clear what "
+                "is meant. Copy it as it stands in the file."
             )
         return (
-            f"{old} occurs {self.decision.matches} times in the file. Set {self.names.own('replace_all')} "
-            "to replace all of them, or add surrounding lines so that only one fits."
+            "The text to replace occurs more than once in the file. Take in surrounding lines so that only "
+            f"one place fits, or set {self.names.own('replace_all')} to change all of them."
         )
 
     def _not_found(self, old: str) -> str:
         current = self.state.found.data or b""
         reader = self.names.tool(ToolKind.READ)
         advice = f"; look at it with {reader}" if reader else ""
-        parts = [
-            f"{old} does not occur in the file{advice}. It may have been changed since you last read it."
-        ]
+        missing = f"The text to replace does not occur in the file{advice}."
+        parts = [f"{missing} The user may have changed it since you last read it."]
         if nearest := nearest_line(current, self.request.old):
             parts.append(_bounded(f"The line that comes nearest is {nearest.number}: {nearest.text}"))
         if lines := confusable_lines(current, self.request.old):

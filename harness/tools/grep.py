@@ -22,7 +22,8 @@ class Grep:
         namespace="GrokBuild",
         id="grep",
         kind=ToolKind.SEARCH,
-        variant="GrepSearch",
+        variant="Grep",
+        shown_defaults={"path": None, "glob": None, "-i": False, "type": None, "multiline": False},
         managed=True,
         reads={"pattern": "pattern", "path": "path"},
         unadvertised=frozenset({"output_mode"}),
@@ -125,8 +126,9 @@ class Grep:
         result = await context.session.search(request, cancelled=context.cancelled)
         shown = context.session.display(where)
         if result.exit_code > 1 and not result.stdout:
-            text = f"The search failed (exit {result.exit_code}, in {shown}): {_text(result.stderr)}"
-            return _output(text.rstrip(), result, 0, [])
+            reason = _text(result.stderr).rstrip()
+            text = f"The search failed: {reason}\n(exit {result.exit_code}, in {shown})"
+            return _output(text, result, 0, [])
         found = cut(result, mode, _budget(mode, arguments.get("head_limit")))
         text = wrapped(shown, found.told(mode, context.names))
         whole = Completeness.TRUNCATED if found.truncated else Completeness.COMPLETE

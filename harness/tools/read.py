@@ -25,6 +25,7 @@ class Read:
         variant="ReadFile",
         managed=True,
         reads={"path": "target_file", "offset": "offset", "limit": "limit"},
+        reads_as={"offset": lambda offset: None if offset < 0 else max(1, offset)},
         figures={"max_lines_read": SIZES.read_lines},
         description=(
             "Read a text file.\n\n"
@@ -180,6 +181,10 @@ def _raw(text: str, window: Window) -> str:
     fields = text.split("\n")
     picked = fields[window.first - 1 : window.first - 1 + len(window.lines)]
     open_end = window.first - 1 + len(picked) >= len(fields)
+    # The original loses the carriage return of the last line; a client may count on equal texts.
+    last = len(picked) - 1 - (picked[-1:] == [""] and open_end)
+    if last >= 0:
+        picked[last] = picked[last].removesuffix("\r")
     return "\n".join(picked) + ("" if open_end or not picked else "\n")
 
 

@@ -75,7 +75,7 @@ async def _before(context: CallContext, path: ResolvedPath) -> Found:
 
 def _written(context: CallContext, path: str, found: Found, content: str) -> ToolOutput:
     previous = "" if found.data is None else found.data.decode(errors="replace")
-    text = f"The file {path} was {'overwritten' if found.data else 'created'}."
+    text = f"The file {path} was created." if found.data is None else f"Replaced what was in {path}."
     applied = {
         "old_string": previous,
         "new_string": content,

@@ -18,7 +18,11 @@ __all__ = ["PatternError", "compile_pattern"]
 
 
 class PatternError(ValueError):
-    """A pattern that cannot be used, and why."""
+    """A pattern that cannot be used, why, and where (-3: the group that is put around all of it)."""
+
+    def __init__(self, why: str, at: int = -3) -> None:
+        super().__init__(why)
+        self.at = at
 
 
 _POSIX: Mapping[str, str] = {
@@ -98,7 +102,10 @@ class _Translator:
 
     def translated(self) -> str:
         while self._at < len(self._text):
-            self._step()
+            try:
+                self._step()
+            except PatternError as error:
+                raise PatternError(str(error), min(self._at, len(self._text) - 1)) from None
         if any(start >= 0 for start, _ in self._open):
             raise PatternError("unclosed group")
         return "".join(self._out) + "".join(closing for _, closing in self._open)
@@ -282,12 +289,12 @@ def _ranges(category: str, negated: bool) -> str:
 def _category_runs() -> list[tuple[int, int, str]]:
     """(first, last, general category) of every run of equal characters: one pass over a million."""
     runs = list[tuple[int, int, str]]()
-    codes = range(sys.maxunicode + 1)
-    for category, run in itertools.groupby(codes, lambda code: unicodedata.category(chr(code))):
-        first = last = next(run)
-        for last in run:  # noqa: B007 - the last one is what is wanted
-            pass
-        runs.append((first, last, category))
+    first = 0
+    categories = (unicodedata.category(chr(code)) for code in range(sys.maxunicode + 1))
+    for category, run in itertools.groupby(categories):
+        end = first + sum(1 for _ in run)
+        runs.append((first, end - 1, category))
+        first = end
     return runs
 
 

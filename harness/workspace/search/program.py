@@ -43,13 +43,15 @@ def scan_tree(
             _scan(fs, name, named, scanner)
         return FOUND if scanner.matched else NOTHING
     except PatternError as error:
-        complain(f"regex parse error:\n    {request.pattern}\nerror: {error}\n")
+        # As rg draws it, which puts a group around the pattern.
+        place = " " * (error.at + len("(?:"))
+        complain(f"rg: regex parse error:\n    (?:{request.pattern})\n    {place}^\nerror: {error}\n")
     except GlobError as error:
-        complain(f"error parsing glob: {error}\n")
+        complain(f"rg: error parsing glob: {error}\n")
     except UnknownTypeError as error:
-        complain(f"{error}\n")
+        complain(f"rg: {error}\n")
     except OSError as error:
-        complain(f"{request.path}: {error.strerror} (os error {error.errno})\n")
+        complain(f"rg: {request.path}: {error.strerror} (os error {error.errno})\n")
     return FAILED
 
 
