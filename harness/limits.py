@@ -42,6 +42,7 @@ class EngineLimits:
     command_block: float = _row(15, "then a foreground command goes on in the background")
     output_chunk: float = _row(0.1, "pause between two looks of a client at a running output")
     output_drain: float = _row(2, "a child of an ended command may still hold its pipe")
+    end_told: float = _row(0.02, "the answer that waited for an end goes out before everybody is told")
     kill_grace: float = _row(1, "TERM to KILL for a command and all it started")
     kill_reap: float = _row(5, "a process that the kernel does not give up is left to it")
     kill_look: float = _row(0.02, "pause between two looks for what is still alive")
@@ -75,7 +76,7 @@ class EngineLimits:
     leader_lock: float = _row(15, "the holder of the lock may be about to bind its socket")
     leader_register: float = _row(30, "a client says who it is at once")
     leader_close: float = _row(5, "turns are cancelled and commands killed when the leader ends")
-    leader_ping: float = _row(30, "a bridge asks whether the leader lives")
+    bridge_flush: float = _row(1, "what a client wrote last, a cancel perhaps, still reaches the leader")
     leader_write: float = _row(30, "a client that takes nothing for so long is dropped")
     reconnect_first: float = _row(1, "between two tries to find the leader again; the pauses double")
     reconnect_last: float = _row(30, "the longest of these pauses")
@@ -204,6 +205,7 @@ class EngineSizes:
     leader_clients: int = _size(512, "bridges at a time")
     client_sessions: int = _size(256, "sessions that a bridge would load again")
     reconnect_tries: int = _size(5, "then the bridge ends")
+    relay_waiting: int = _size(4 << 20, "bytes for one side of a bridge; then the other side is not read")
     relay_chunk: int = _size(256 << 10, "bytes read at a time")
 
 
