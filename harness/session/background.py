@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness import reminders
 from harness.session.conversation import reminder
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["Background"]
 
 
+class Wake(Protocol):
+    def __call__(self, queued: Queued, *, listed: bool = False) -> None: ...
+
+
 class Background:
     """``wake`` queues a turn that nobody asked for; ``busy`` says whether a turn runs."""
 
@@ -35,7 +39,7 @@ class Background:
         terminal: Terminal,
         updates: Updates,
         publish: Callable[[Update], None],
-        wake: Callable[[Queued], None],
+        wake: Wake,
         busy: Callable[[], bool],
     ) -> None:
         self._id = session_id
@@ -96,7 +100,7 @@ class Background:
             self._wake_by_lines()
 
     def _tell_tasks(self) -> None:
-        tasks = [task.listing() for task in reversed(self._terminal.tasks(self._id))]
+        tasks = [task.listing() for task in reversed(self._terminal.tasks(self._id, with_output=False))]
         self._publish(self._updates.notification("background_tasks", {"tasks": tasks}, meta=True))
 
     # -- wakes ---------------------------------------------------------------------------------------
@@ -116,9 +120,9 @@ class Background:
         for ended in self._bridge.drain_completions():
             told = reminders.completions([ended], {}, self._bridge.toolset.names)
             text = reminder("\n".join(told))
-            self._wake(
-                Queued(f"task-completed-{ended.task_id}", Prompt(text, text), autonomous=True, as_query=False)
-            )
+            prompt_id = f"task-completed-{ended.task_id}"
+            queued = Queued(prompt_id, Prompt(text, text), autonomous=True, as_query=False)
+            self._wake(queued, listed=True)
 
 
 def _progress(updates: Updates, event: OutputChunk) -> Update:

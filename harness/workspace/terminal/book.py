@@ -162,6 +162,7 @@ class Snapshot:
         fields: dict[str, Any] = {
             "task_id": self.task_id,
             "command": self.command,
+            **({} if self.display is None else {"display_command": self.display}),
             "description": self.description,
             "cwd": self.cwd,
             "kind": str(self.kind),

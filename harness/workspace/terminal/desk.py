@@ -41,9 +41,9 @@ class TaskDesk:
         buried = self._book.tombstone(task_id)
         return buried if buried is not None and owner in (None, buried.owner) else None
 
-    def tasks(self, owner: str | None = None) -> list[Snapshot]:
-        """All background tasks that are not forgotten, oldest first."""
-        return self._shots(self._book.tasks(owner))
+    def tasks(self, owner: str | None = None, *, with_output: bool = True) -> list[Snapshot]:
+        """All background tasks that are not forgotten, oldest first; each output is read from its log."""
+        return self._shots(self._book.tasks(owner), with_output)
 
     def running(self, owner: str | None = None) -> list[Snapshot]:
         return self._shots(t for t in self._book.tasks(owner) if t.ending is None)
@@ -51,9 +51,10 @@ class TaskDesk:
     def known_ids(self, owner: str | None = None) -> list[str]:
         return self._book.known_ids(owner)
 
-    def _shots(self, tasks: Iterable[Task]) -> list[Snapshot]:
+    def _shots(self, tasks: Iterable[Task], with_output: bool = True) -> list[Snapshot]:
+        lives = [self._live[t.id] for t in tasks if t.id in self._live]
         now = time.monotonic()
-        return [snapshot_of(self._live[t.id], now) for t in tasks if t.id in self._live]
+        return [snapshot_of(live, now, with_output=with_output) for live in lives]
 
     # -- waiting -----------------------------------------------------------------------------------
     async def wait(

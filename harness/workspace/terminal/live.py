@@ -35,6 +35,7 @@ class Live:
     chunk_at: float = float("-inf")
     chunk_bytes: int = 0
     killing: asyncio.Task[bool] | None = None
+    announced: bool = False
 
     def cancel_timers(self) -> None:
         for timer in (*self.timers, self.move_timer, self.chunk_timer):
@@ -44,16 +45,10 @@ class Live:
         self.move_timer = self.chunk_timer = None
 
 
-def snapshot_of(live: Live, now: float) -> Snapshot:
-    """The task with its output: of an ended background task the beginning of its log, else what memory
-    holds.  A log that could not be kept is replaced by memory too."""
-    task, ring = live.task, live.ring
-    output, truncated = (ring.render(), ring.truncated) if ring is not None else ("", live.total_bytes > 0)
-    if task.backgrounded and task.ending is not None and live.log.written == live.total_bytes:
-        data = read_prefix(live.log.path)
-        if data is not None:
-            output, truncated = data.decode("utf-8", "replace"), live.total_bytes > SIZES.log_prefix
-    ending = task.ending
+def snapshot_of(live: Live, now: float, *, with_output: bool = True) -> Snapshot:
+    """The task as it is now; without output where only its state is wanted."""
+    task, ending = live.task, live.task.ending
+    output, truncated = _output_of(live) if with_output else ("", live.total_bytes > 0)
     return Snapshot(
         task_id=task.id,
         call_id=task.call_id,
@@ -78,3 +73,14 @@ def snapshot_of(live: Live, now: float) -> Snapshot:
         kill_delivered=task.kill_delivered,
         backgrounded=task.backgrounded,
     )
+
+
+def _output_of(live: Live) -> tuple[str, bool]:
+    """Of an ended background task the beginning of its log, else what memory holds.  A log that could not
+    be kept is replaced by memory too."""
+    task, ring = live.task, live.ring
+    if task.backgrounded and task.ending is not None and live.log.written == live.total_bytes:
+        data = read_prefix(live.log.path)
+        if data is not None:
+            return data.decode("utf-8", "replace"), live.total_bytes > SIZES.log_prefix
+    return (ring.render(), ring.truncated) if ring is not None else ("", live.total_bytes > 0)

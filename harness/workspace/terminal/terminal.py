@@ -232,12 +232,25 @@ class Terminal(TaskDesk):
         if task.backgrounded:
             if live.tap is not None:
                 live.tap(b"")
-            self.emit(Completed(snapshot_of(live, time.monotonic())))
-            if live.log.written == live.total_bytes:
-                live.ring = None  # the log has it
+            self._announce_soon(live)
             asyncio.get_running_loop().call_later(LIMITS.task_kept, self._sweep)
         else:
             del self._live[task.id]
+
+    def _announce_soon(self, live: Live) -> None:
+        """Who waited for this end, or asked for it, answers before it is told to everybody."""
+        if live.killing is not None and not live.killing.done():
+            live.killing.add_done_callback(lambda _: self._announce_soon(live))
+        else:
+            asyncio.get_running_loop().call_later(LIMITS.end_told, self._announce, live)
+
+    def _announce(self, live: Live) -> None:
+        if live.announced:
+            return
+        live.announced = True
+        self.emit(Completed(snapshot_of(live, time.monotonic())))
+        if live.log.written == live.total_bytes:
+            live.ring = None  # the log has it
 
     def _sweep(self) -> None:
         for task in self._book.due(time.monotonic() + LIMITS.kill_look):
@@ -319,6 +332,8 @@ class Terminal(TaskDesk):
         await asyncio.gather(*(_end_left_behind(p) for p in left))
         for live in self._live.values():
             live.cancel_timers()
+            if live.task.ending is not None:
+                self._announce(live)
         self._lingering.clear()
         self._listeners.clear()
 
