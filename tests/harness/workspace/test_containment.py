@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import pytest
 
 from harness.workspace.containment import PROFILES, Containment, Profile, ProfileName, contain
 from harness.workspace.executor import Execution, HostExecutor
+from harness.workspace.terminal import Command, Deadline, Terminal
 
 WORKSPACE = PROFILES[ProfileName.WORKSPACE]
 
@@ -116,3 +118,23 @@ async def test_through_the_executor(workspace: Path) -> None:
     done = await executor.run(Execution(("touch", "x"), str(workspace)))
     assert not done.ok
     assert b"Read-only" in done.stderr
+
+
+async def test_commands_of_the_terminal(workspace: Path) -> None:
+    made = contain(PROFILES[ProfileName.READ_ONLY], str(workspace))
+    if not made.contained:
+        pytest.skip(made.reason)
+    environ = {"PATH": os.environ["PATH"], "HOME": str(workspace.parent), "SHELL": "/bin/bash"}
+    terminal = Terminal(log_directory=str(workspace.parent / "log"), environ=environ, wrap=made.wrap)
+    try:
+        deadline = Deadline(kill=20, move=None)
+        command = Command(
+            "echo x > file; sleep 300 & echo $!", call_id="c", cwd=str(workspace), deadline=deadline
+        )
+        result = await terminal.run(command)
+    finally:
+        await terminal.close()
+    assert "Read-only file system" in result.snapshot.output
+    assert list(workspace.iterdir()) == []
+    pid = int(result.snapshot.output.split()[-1])
+    assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text()
