@@ -23,7 +23,7 @@ Handler = Callable[[Message], Awaitable[Any]]
 Line = tuple[float, str, Message]
 
 #: Seconds after which a wait of a scenario has failed: no wait of a healthy engine takes half of it.
-PATIENCE = 60.0
+PATIENCE = 45.0
 
 
 class RpcError(Exception):

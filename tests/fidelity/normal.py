@@ -84,11 +84,13 @@ class Normaliser:
             out.setdefault(channel, []).append(normal)
         for call, normal in running.items():
             out.setdefault(f"progress {call}", []).append(normal)
+        before: dict[str, list[Message]] = {}
         for call in self.recording["calls"]:
             kind = f"model {call['kind']}"
             if kind in FOREIGN_CALLS:
                 continue
-            out.setdefault(kind, []).append({"kind": kind, **self.call(kind, call)})
+            out.setdefault(kind, []).append({"kind": kind, **self.call(kind, call, before.get(kind, []))})
+            before[kind] = call["body"].get("messages", [])
         rest = {"kind": "afterwards", "files": self.recording["files"], "facts": self.recording["facts"]}
         rest |= {"processes left": len(self.recording["left"]), "exit": self.recording["exit"]}
         rest |= {"noise": len(self.recording["noise"]), "failure": self.recording["failure"].split("\n")[0]}
@@ -99,13 +101,16 @@ class Normaliser:
         normal: Message = self._value(kind, (), message)
         return normal
 
-    def call(self, kind: str, call: Message) -> Message:
-        """A request at the model's endpoint."""
+    def call(self, kind: str, call: Message, before: list[Message]) -> Message:
+        """A request at the model's endpoint; of messages that the call before had too, their number only."""
         body = dict(call["body"])
         messages = body.get("messages", [])
         start = next((i for i, m in enumerate(messages) if m["role"] != "system" and _QUERY in str(m["content"])), 0)
         opening = " ".join(str(m.get("content")) for m in messages[:start])
-        body["messages"] = messages[start:]
+        known = next((i for i, (m, old) in enumerate(zip(messages, before, strict=False)) if m != old), None)
+        same = min(len(messages), len(before)) if known is None else known
+        body["messages"] = messages[max(start, same) :]
+        body["messages as before"] = max(0, same - start)
         tools = [t for t in body.pop("tools", []) if t["function"]["name"] in TOOLS or kind != "model turn"]
         if not self.opening:
             tools = []
@@ -121,6 +126,8 @@ class Normaliser:
     def _value(self, kind: str, path: tuple[str, ...], value: Any) -> Any:
         rule = treatment(kind, path, self.rules) if path else None
         if rule is not None:
+            if isinstance(value, list) and _is_bytes(path, value):
+                value = bytes(value).decode("utf-8", "backslashreplace")
             return self._treated(kind, path, value, rule)
         return self._plain(kind, path, value)
 
@@ -145,7 +152,7 @@ class Normaliser:
             fields = ((self._text(k), self._value(kind, (*path, k), v)) for k, v in value.items())
             return {key: normal for key, normal in fields if normal is not _DROPPED}
         if isinstance(value, list):
-            if path and path[-1] in ("output", "stdout", "stderr") and all(isinstance(v, int) for v in value):
+            if _is_bytes(path, value):
                 return {"bytes": self._text(bytes(value).decode("utf-8", "backslashreplace"))}
             entries = (self._value(kind, (*path, str(i)), v) for i, v in enumerate(value))
             return [normal for normal in entries if normal is not _DROPPED]
@@ -159,15 +166,19 @@ class Normaliser:
             return text
         text = _UUID.sub(lambda m: self._id(m.group()), text)
         for known in self._prefixes:
-            text = text.replace(f"({known})", "(<id>)")
+            text = text.replace(known, "<id>")
         return text
 
     @property
     def _prefixes(self) -> set[str]:
-        return {full[:8] for full in self._ids}
+        return {full[:8] for full, name in self._ids.items() if full != name}
 
     def _id(self, full: str) -> str:
         return self._ids.setdefault(full, f"<id {len(self._ids)}>")
+
+
+def _is_bytes(path: tuple[str, ...], value: list[Any]) -> bool:
+    return path[-1] in ("output", "stdout", "stderr") and all(isinstance(v, int) for v in value)
 
 
 def _progress_of(kind: str, message: Message) -> str:

@@ -50,6 +50,12 @@ _WORDS = "a text for people or the model; each engine has its own words"
 _SUBAGENTS = "subagents come later"
 _ESTIMATE = "counts the engine's own system prompt and tool texts, which are worded differently"
 
+#: Variants of a tool's output that hold nothing but a sentence.
+_REFUSALS = (
+    "NotFound IsAFile NotADirectory PermissionDenied InvalidInput MultipleMatchesFound FileNotFound IsADirectory "
+    "FileTooLarge FileReadError FilenameTooLong FileAlreadyExists TaskNotFound NotKilled DuplicateId Error"
+).split()
+
 RULES = (
     # -- clocks and processes --------------------------------------------------------------------
     Rule("*", "** agentTimestampMs", _T, _CLOCK),
@@ -115,6 +121,11 @@ RULES = (
     Rule("session/update/tool_call_update", "params update rawOutput summary", _W, _WORDS),
     Rule("session/update/tool_call_update", "params update rawOutput retrieval_hint", _W, _WORDS),
     Rule("session/update/tool_call_update", "params update rawOutput ** truncation_hint", _W, _WORDS),
+    *(Rule("session/update/tool_call_update", f"params update rawOutput {name}", _W, _WORDS) for name in _REFUSALS),
+    Rule("session/update/tool_call_update", "params update rawOutput stdout", _W, "what the model reads of a search"),
+    Rule("session/update/tool_call_update", "params update rawOutput Result output", _W, _WORDS),
+    Rule("session/update/tool_call_update", "params update rawOutput MultiResult results * output", _W, _WORDS),
+    Rule("session/update/tool_call_update", "params update rawOutput MultiResult summary", _W, _WORDS),
     Rule("session/request_permission", "params options * name", _W, _WORDS),
     Rule("_x.ai/queue/changed", "params runningText", _W, _WORDS),
     Rule("_x.ai/queue/changed", "params entries * text", _W, _WORDS),

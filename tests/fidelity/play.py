@@ -172,20 +172,20 @@ class Play:
         await self.agent.quiet(seconds)
 
     def processes(self, text: str) -> int:
-        """How many processes carry this text in their arguments or environment."""
-        return len(carriers(text))
+        """How many processes of this play carry this text in their arguments or environment."""
+        return len(carriers(text, carriers(f"{MARK}={self.root}")))
 
     async def gone(self, text: str, timeout: float = 15.0) -> bool:
         """Whether every such process vanishes in time."""
         deadline = time.monotonic() + timeout
-        while carriers(text):
+        while self.processes(text):
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(0.05)
         return True
 
 
-async def perform(scenario: Scenario, engine: Engine, seed: str, root: Path, limit: float = 90.0) -> Recording:
+async def perform(scenario: Scenario, engine: Engine, seed: str, root: Path, limit: float = 75.0) -> Recording:
     """Play it; a script that fails leaves its reason in the recording, for both engines alike."""
     engine.check()
     play = Play(scenario, engine, seed, root)
@@ -201,7 +201,7 @@ async def perform(scenario: Scenario, engine: Engine, seed: str, root: Path, lim
         recording.failure = f"{type(error).__name__}: {error}"
     finally:
         recording.exit = await play.agent.close()
-        await play.gone(mark, 5.0)
+        await play.gone(mark, 3.0)
         recording.left = _end(mark)
         play.model.stop()
     recording.lines = [{"at": round(at, 3), "way": way, "message": m} for at, way, m in play.agent.lines]

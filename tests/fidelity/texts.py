@@ -7,7 +7,7 @@ carry the same information.  A text is read line by line:
   as it is, blanks and order included: file contents, command output, listings, matches.
 * Other lines are wording.  Of a stretch of them the facts remain, as a sorted set, because a sentence may be
   turned round or name a thing twice: invented words with what is attached to them, paths, numbers,
-  ids, and identifiers with an underscore (names of tools, parameters and tags).
+  ids, and names of tools (they tell the model what to do next).
 * Whether there is wording at all remains, too: an empty text is never equal to an explanation.
 """
 
@@ -17,15 +17,16 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from tests.fidelity.normaliser import TOOLS
+
 __all__ = ["data_of"]
 
 _TOKEN = re.compile(
-    r"<root>[^\s\"'`<>,;)\]]*"  # a path below the play's folder
+    r"<root>(?:<root>|[^\s\"'`<>,;)\]])*"  # a path below the play's folder
     r"|<(?:id|model)[^>]*>[\w/]*"
     r"|(?<![\w.])-?\d[\d,]*(?:\.\d+)?"  # a number; what is attached to it is no part of it
     r"|[\w./-]*\w"
 )
-_IDENTIFIER = re.compile(r"[a-z]+(?:_[a-z]+)+")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 _SECONDS = re.compile(r"(?<![\w.])\d+\.\d+(?= ?(?:s|sec|secs|seconds)\b)")
 _LETTERS = re.compile(r"[A-Za-z]")
@@ -69,9 +70,7 @@ def _rounded(text: str) -> str:
 def _fact(token: str, known: re.Pattern[str] | None) -> str:
     """What of a token is a fact; "" when it is wording."""
     if token.startswith("<") or _NUMBER.fullmatch(token):
-        return token.replace(",", "")
+        return token.replace(",", "").rstrip(".")
     if known is not None and known.search(token):
         return token.rstrip(".")
-    if _IDENTIFIER.fullmatch(token):
-        return token
-    return ""
+    return token if token in TOOLS else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.fidelity.normaliser import Rule, Treatment
 from tests.fidelity.play import Play
 from tests.fidelity.scenario import scenario
 from tests.fidelity.scenarios.files import edit
@@ -32,7 +33,12 @@ async def todo(play: Play) -> None:
     await play.prompt(play.say())
 
 
-@scenario(28, "bad JSON and unknown tool", "registry")
+SENTENCE = Rule(
+    "session/update/tool_call_update", "params update title", Treatment.WORDED, "the title of such a call is a sentence"
+)
+
+
+@scenario(28, "bad JSON and unknown tool", "registry", rules=(SENTENCE,))
 async def broken(play: Play) -> None:
     await play.begin()
     name = f"{play.word()}.txt"

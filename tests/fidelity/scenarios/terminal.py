@@ -60,12 +60,20 @@ sys.stdout.write(text)
 """
 
 
-@scenario(10, "time-out", "terminal", env={"GROK_FOREGROUND_BLOCK_BUDGET_MS": "0"})
+@scenario(10, "time-out", "terminal")
 async def time_out(play: Play) -> None:
-    """In the foreground, where nothing moves it to the background, and in the background."""
+    """In the background, where it kills, and in the foreground, where it does not wait for the usual time."""
     await play.begin()
     text = f"echo {play.word()}; sleep 30; echo {play.word()}"
-    await play.prompt(play.calls(command(play, text, timeout=1500)), play.say())
+    task = await background(play, text, timeout=1500)
+    await play.update("turn_completed", 2)
+    await play.prompt(
+        play.call("get_command_or_subagent_output", {"task_ids": [task]}),
+        play.calls(command(play, f"echo {play.word()}; sleep 2; exit 6", timeout=1000)),
+        play.say(),
+        play.say(),
+    )
+    await play.update("turn_completed", 4)
 
 
 @scenario(11, "moved to the background", "terminal", env=SOON)
