@@ -62,16 +62,16 @@ _PATHS = ("path", "directory", "cwd")
 def _print_overview(document: Mapping[str, Any]) -> None:
     from rich.console import Console
     from rich.padding import Padding
-    from rich.table import Table
 
     console = Console(highlight=False, markup=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("TOOL", "IDENTITY", "CHANGES", "INPUTS"):
-        table.add_column(heading, no_wrap=heading != "INPUTS")
-    for row in document["tools"]:
-        changes = "nothing" if row["read_only"] else row["kind"]
-        table.add_row(row["name"], row["id"], changes, ", ".join(row["inputs"]))
-    console.print(table)
+    rows = document["tools"]
+    wide = max((len(row["name"]) for row in rows), default=0)
+    for row in rows:
+        console.print(f"{row['name']:<{wide}}  {row['id']}", soft_wrap=True)
+        changes = "reads only" if row["read_only"] else "may change something"
+        console.print(Padding(f"{row['kind']}, {changes}", (0, 0, 0, 4)))
+        if row["inputs"]:
+            console.print(Padding(", ".join(row["inputs"]), (0, 0, 0, 4)))
     for key, reason in document["concessions"].items():
         console.print(f"\n{key} goes without something: {reason}")
     for why, keys in grouped(document["absent"]).items():
