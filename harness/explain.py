@@ -41,6 +41,7 @@ from harness.session.gate import Gate, GateCall
 from harness.session.presentation import view_call
 from harness.toolbridge import ParsedCall, ToolBridge
 from harness.tools import default_registry
+from harness.tools.plan_mode import PlanMode
 from harness.workspace.containment import contain
 from harness.workspace.executor import HostExecutor
 from harness.workspace.host_filesystem import HostFileSystem
@@ -104,7 +105,7 @@ class Record:
 
 
 class _Terminal:
-    """The person at this terminal as a client: everything asked is answered as was said beforehand."""
+    """The person at this terminal as a client: permissions are given or not, questions are not answered."""
 
     def __init__(self, yes: bool) -> None:
         self._yes = yes
@@ -112,7 +113,7 @@ class _Terminal:
 
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         if method != "session/request_permission":
-            return {"outcome": {"outcome": "cancelled"}}
+            return {"outcome": "cancelled"}
         self.asked = True
         kind = "allow_once" if self._yes else "reject_once"
         chosen = next(option["optionId"] for option in params["options"] if option["kind"] == kind)
@@ -315,7 +316,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _explained(toolset: Toolset, cwd: Path, name: str, arguments: str, yes: bool) -> Record:
-    """One call in a session of its own, whose logs go with it."""
+    """One call in a session of its own, whose logs and plan go with it."""
     environment = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="grok-gateway-explain-") as logs:
         terminal = Terminal(log_directory=logs, environ=environment)
@@ -329,8 +330,10 @@ async def _explained(toolset: Toolset, cwd: Path, name: str, arguments: str, yes
             mode=toolset.mode,
         )
         session.toolset = toolset
+        bridge = ToolBridge(toolset, session)
+        bridge.resources.get(PlanMode).path = f"{logs}/plan.md"  # not a file in the person's folder
         try:
-            return await explain(ToolBridge(toolset, session), session, name, arguments, yes=yes)
+            return await explain(bridge, session, name, arguments, yes=yes)
         finally:
             await terminal.close()
 

@@ -118,6 +118,23 @@ def test_the_record_says_where_an_ignored_path_leads(
     assert told["path"] == f"./secret.txt → {tmp_path / 'secret.txt'}, ignored by git"
 
 
+def test_nothing_is_left_in_the_folder_or_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = f"{1000 + secrets.randbelow(10**6)}.5"
+    call = json.dumps({"command": f"sleep {seconds}", "description": "d", "background": True})
+    code, told = record(capsys, tmp_path, f"run_terminal_command {call}", "--yes")
+    assert code == 0
+    assert f"runs in the background, and is ended with this program: sleep {seconds}" in told["effect"]
+    assert told["client"].startswith("running")
+    assert told["model"].startswith("running")
+    assert subprocess.run(["pgrep", "-f", f"^sleep {seconds}"], check=False).returncode == 1
+    code, told = record(capsys, tmp_path, "enter_plan_mode")
+    assert (code, "told plan_mode_entered × 1" in told["effect"]) == (0, True)
+    question = {"question": "Which?", "options": [{"label": n, "description": n} for n in "ab"]}
+    _, told = record(capsys, tmp_path, "ask_user_question " + json.dumps({"questions": [question]}))
+    assert "raised" not in told["effect"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_toolset_is_listed_with_a_reason_for_every_absence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--json", "--mode=read_only", "--without=notifications"]) == 0
     document = json.loads(capsys.readouterr().out)
