@@ -28,6 +28,7 @@ from harness.session.updates import Update
 from harness.session.wishes import SessionWishes, WishError
 from harness.toolbridge import ToolBridge
 from harness.tools import default_registry
+from harness.tools.plan_mode import PlanMode
 from harness.workspace.executor import HostExecutor
 from harness.workspace.host_filesystem import HostFileSystem
 from harness.workspace.ops import ToolsChanged, WorkspaceOps
@@ -108,6 +109,13 @@ class Assembly:
                 "permissionMode": str(gate.mode),
             },
         )
+        plan, usual = bridge.resources.get(PlanMode), gate.mode
+        plan.path = gate.plan_file = str(folder / "plan.md")
+
+        def set_plan_mode(active: bool) -> None:
+            plan.active = active
+            gate.set_mode(Mode.PLAN if active else usual)
+
         actor = SessionActor(
             SessionParts(
                 id=wishes.id,
@@ -121,6 +129,8 @@ class Assembly:
                 head=self._opening(wishes, bridge),
                 publish=self._publish,
                 changed=lambda: self._changed(wishes.id),
+                set_plan_mode=set_plan_mode,
+                plan_mode=plan,
                 turn_began=lambda shown: self._ops.begin_prompt(wishes.id, shown),
                 turn_ended=lambda: self._ops.end_prompt(wishes.id),
             )

@@ -77,6 +77,8 @@ class ChatClient:
             raise ModelError(Failure.TIMEOUT, text, transient=True) from error
         except aiohttp.ClientConnectorError as error:
             raise _unreachable(endpoint, error.os_error.strerror or "no connection") from error
+        except aiohttp.ClientPayloadError as error:
+            raise ModelError(Failure.HTTP, "the model's stream broke off", transient=True) from error
         except (aiohttp.ClientError, OSError) as error:
             text = redacted(f"the connection to {_place(endpoint)} broke: {error}", endpoint.secrets())
             raise ModelError(Failure.HTTP, text, transient=True) from error

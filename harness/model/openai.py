@@ -229,7 +229,7 @@ class Assembler:
     def answer(self) -> Answer:
         """The whole answer.  Raises ModelError when the stream broke off, or held nothing."""
         if self._finish is None and not self.done:
-            raise ModelError(Failure.HTTP, "the stream broke off before its end", transient=True)
+            raise ModelError(Failure.HTTP, "the model's stream broke off", transient=True)
         calls = tuple(ModelCall(s.id, s.name, "".join(s.arguments)) for s in self._slots if s.name)
         finish = self._finish or ("tool_calls" if calls else "stop")
         text = "".join(self._text)

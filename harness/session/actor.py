@@ -55,7 +55,8 @@ class SessionActor:
         self._queue = PromptQueue()
         self._active: TurnDriver | None = None
         self._between: asyncio.Task[None] | None = None
-        self._interrupted = ""
+        self._interrupted = ""  # how the next prompt is introduced
+        self._notice = ""  # what is said to the model behind it
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._background = Background(
@@ -109,7 +110,14 @@ class SessionActor:
         self._publish(self._updates.config_options(options))
 
     def set_mode(self, mode: str) -> None:
+        """``plan`` or ``default``; the model hears of it with the next prompt."""
+        self._parts.set_plan_mode(mode == "plan")
+        self._notice = endings.mode_notice(mode, self._plan_file())
         self._publish(self._updates.mode(mode))
+
+    def _plan_file(self) -> str:
+        plan = self._parts.plan_mode
+        return plan.place(self._parts.workspace.cwd) if plan is not None else ""
 
     def rename(self, title: str, *, manual: bool = True) -> None:
         self.title = title
@@ -194,9 +202,12 @@ class SessionActor:
         return self._parts.bridge.list_tasks()
 
     # -- turns ---------------------------------------------------------------------------------------
-    def _wake(self, queued: Queued) -> None:
+    def _wake(self, queued: Queued, *, listed: bool = False) -> None:
+        """Queue a turn that no client asked for; ``listed``: clients hear of the queue as for a prompt."""
         if not self._closed:
             self._queue.add(queued)
+            if listed:
+                self._tell_queue()
             self._next()
 
     def _next(self) -> None:
@@ -237,8 +248,9 @@ class SessionActor:
         if not queued.as_query:
             return queued.prompt.query
         interruption, self._interrupted = queued.interruption or self._interrupted, ""
+        notice, self._notice = self._notice, ""
         query = user_query(queued.prompt.query, interruption)
-        return f"{query}\n\n{queued.prompt.attached}" if queued.prompt.attached else query
+        return "\n\n".join(part for part in (query, queued.prompt.attached, notice) if part)
 
     def _finish(self, active: TurnDriver, end: End) -> None:
         """Tell the end of a turn and begin the next; also when the turn's own task is still at work."""

@@ -25,6 +25,7 @@ from harness.session.updates import Update, Updates
 if TYPE_CHECKING:
     from harness.model.openai import ModelCall
     from harness.toolbridge import ParsedCall, ToolBridge
+    from harness.tools.plan_mode import PlanMode
     from harness.workspace.session import WorkspaceSession
 
 __all__ = ["CallResult", "Calls"]
@@ -60,12 +61,15 @@ class Calls:
         updates: Updates,
         publish: Callable[[Update], None],
         interjected: asyncio.Event,
+        set_plan_mode: Callable[[bool], None] = lambda _: None,
+        plan_mode: PlanMode | None = None,
     ) -> None:
         self._prompt_id = prompt_id
         self._bridge, self._workspace = bridge, workspace
         self._gate, self._hooks, self._client = gate, hooks, client
         self._updates, self._publish_now = updates, publish
         self._interjected = interjected
+        self._set_plan_mode, self._plan_mode = set_plan_mode, plan_mode
         self._parsed: dict[str, ParsedCall] = {}
         self._waiting_for_client: set[str] = set()
         self.running: dict[str, asyncio.Event] = {}  #: set when the call has its result
@@ -88,15 +92,28 @@ class Calls:
         parsed = self._bridge.parse(call.name, call.arguments)
         tool = self._bridge.toolset.named(call.name)
         card = tool.card() if tool else None
-        self._publish(self._updates.tool_call(call.id, call.name, _object(call.arguments), card))
+        announced = self._updates.tool_call
         if isinstance(parsed, ToolOutput):
+            self._publish(announced(call.id, call.name, _object(call.arguments), card))
             title = None if tool else f"The model called a tool that is not there: {call.name}"
             self._publish(
                 self._updates.tool_call_ended(call.id, ResultView(True, text_content(parsed.prompt), title))
             )
             return Prepared("failed", parsed.prompt)
         self._parsed[call.id] = parsed
-        denied = await self._hooks.before(call.id, parsed.effective_name, parsed.arguments, self._prompt_id)
+        # Hooks hear of a call before anybody is shown it; each is asked in a task of its own.
+        asking = asyncio.ensure_future(
+            self._hooks.before(call.id, parsed.effective_name, parsed.arguments, self._prompt_id)
+        )
+        try:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            self._publish(announced(call.id, call.name, _object(call.arguments), card))
+            denied = await asking
+        finally:
+            asking.cancel()
+        if denied is None:
+            denied = await self._breaks_plan_mode(parsed)
         if denied is not None:
             return self._refused(call, "failed", denied)
         view = await self._previewed(view_call(parsed.tool.spec.kind, parsed.name, parsed.arguments))
@@ -109,6 +126,18 @@ class Calls:
             return Prepared("run", path=path, changes=changes)
         fate = _FATES.get(str(decision.verdict), "failed")
         return self._refused(call, fate, decision.text, decision.reason, decision.followup)
+
+    async def _breaks_plan_mode(self, parsed: ParsedCall) -> str | None:
+        """Why an edit may not be made while a plan is made; nobody is asked about it."""
+        if self._plan_mode is None or not self._plan_mode.active or parsed.tool.spec.kind not in _CHANGING:
+            return None
+        plan = self._plan_mode.place(self._workspace.cwd)
+        wanted = view_call(parsed.tool.spec.kind, parsed.name, parsed.arguments).path
+        with contextlib.suppress(ToolFault, OSError):
+            both = [await self._workspace.resolve(path) for path in (plan, wanted)]
+            if both[0].real == both[1].real:
+                return None
+        return f"Plan mode is on: until it is left, only the plan may be edited ({plan})."
 
     def _refused(
         self, call: ModelCall, fate: Fate, text: str, detail: str = "", followup: str = ""
@@ -239,6 +268,7 @@ class Calls:
         """A tool tells something between two results."""
         mode = {"plan_mode_entered": "plan", "plan_mode_exited": "default"}.get(notification.kind)
         if mode is not None:
+            self._set_plan_mode(mode == "plan")
             self._publish(self._updates.mode(mode))
 
     # -- the client ----------------------------------------------------------------------------------

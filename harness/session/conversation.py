@@ -8,6 +8,7 @@ which one is missing.  What the user typed stands in ``<user_query>``, what the 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -71,7 +72,7 @@ class Conversation:
                 {
                     "id": c.id,
                     "type": "function",
-                    "function": {"name": c.name, "arguments": c.arguments or "{}"},
+                    "function": {"name": c.name, "arguments": _json(c.arguments)},
                 }
                 for c in answer.calls
             ]
@@ -82,3 +83,14 @@ class Conversation:
         """The result of an open call; another one for the same call is dropped."""
         if self._open.pop(call_id, None) is not None:
             self.body.append({"role": "tool", "tool_call_id": call_id, "content": text})
+
+
+def _json(arguments: str) -> str:
+    """Arguments as they may go back to a server, which refuses what is no JSON object.
+
+    What the model wrote in its place is told by the result of the call.
+    """
+    try:
+        return arguments if isinstance(json.loads(arguments), dict) else "{}"
+    except (ValueError, RecursionError):
+        return "{}"

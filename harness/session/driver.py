@@ -25,6 +25,7 @@ from harness.session.usage import TurnUsage
 if TYPE_CHECKING:
     from harness.model.endpoints import Endpoint
     from harness.toolbridge import ToolBridge
+    from harness.tools.plan_mode import PlanMode
     from harness.workspace.session import WorkspaceSession
 
 __all__ = ["SessionParts", "SessionState", "TurnDriver", "estimate"]
@@ -47,6 +48,8 @@ class SessionParts:
     head: list[dict[str, Any]]
     publish: Callable[[str, Update], None]
     changed: Callable[[], None]  #: activity, title or model of the session are others now
+    set_plan_mode: Callable[[bool], None] = lambda _: None
+    plan_mode: PlanMode | None = None
     turn_began: Callable[[str], object] = lambda _: None
     turn_ended: Callable[[], Awaitable[object]] | None = None
 
@@ -89,6 +92,8 @@ class TurnDriver:
             updates=state.updates,
             publish=self._publish,
             interjected=self._interjected,
+            set_plan_mode=parts.set_plan_mode,
+            plan_mode=parts.plan_mode,
         )
 
     async def run(self, message: str) -> End:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.limits import SIZES
 from harness.model.errors import Failure, ModelError
-from harness.session.conversation import Interruption
+from harness.session.conversation import Interruption, reminder
 from harness.session.usage import TurnUsage
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ __all__ = [
     "hook_event",
     "interruption",
     "meta",
+    "mode_notice",
     "removed",
     "retry_state",
     "title",
@@ -148,6 +149,16 @@ def interruption(end: End, turn: Turn) -> str:
     if end.trigger == "send_now":
         return Interruption.WHILE_WORKING
     return Interruption.AFTER_CANCEL if turn.stopped_in_tools else ""
+
+
+def mode_notice(mode: str, plan_file: str) -> str:
+    """What the model is told of a mode that the user chose."""
+    if mode != "plan":
+        return reminder("The user has left plan mode: you may change things again.")
+    return reminder(
+        "The user has switched to plan mode: look around and write a plan, change nothing else. "
+        f"The plan goes into {plan_file}; show it to the user when it is written."
+    )
 
 
 def title(text: str) -> str:

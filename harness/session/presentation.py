@@ -188,8 +188,12 @@ def _started(output: ToolOutput) -> ResultView:
 def _task(output: ToolOutput) -> ResultView:
     if "TaskNotFound" in output.fields:
         return ResultView(True, None, "task not found")
-    many = output.fields.get("MultiResult")
-    title = f"multi-wait ({many.get('mode')})" if isinstance(many, Mapping) else None
+    title, many, one = None, output.fields.get("MultiResult"), output.fields.get("Result")
+    if isinstance(many, Mapping):
+        title = f"multi-wait ({many.get('mode')})"
+    elif isinstance(one, Mapping):
+        short = str(one.get("task_id", ""))[:8]
+        title = f"kill {short} ({one['outcome']})" if "outcome" in one else f"{one.get('command')} ({short})"
     return ResultView(output.is_error, None, title)
 
 

@@ -9,7 +9,19 @@ from hypothesis import strategies as st
 from harness.model.errors import Failure, ModelError
 from harness.model.openai import Answer, ModelCall
 from harness.session.conversation import Conversation
-from harness.session.turn import AskModel, AskStop, End, Prepare, Prepared, Run, Step, Turn, Wait, lanes
+from harness.session.turn import (
+    AskModel,
+    AskStop,
+    End,
+    Fate,
+    Prepare,
+    Prepared,
+    Run,
+    Step,
+    Turn,
+    Wait,
+    lanes,
+)
 
 RUN = Prepared("run")
 
@@ -209,7 +221,7 @@ def test_whatever_happens_the_conversation_stays_acceptable(data: st.DataObject)
             finish = data.draw(st.sampled_from(["stop", "length", "content_filter"]))
             step = made.answered(Answer("text", calls=given_calls, finish=finish))
         elif isinstance(step, Prepare):
-            fate = data.draw(st.sampled_from(["run", "failed", "rejected", "cancelled", "followup"]))
+            fate: Fate = data.draw(st.sampled_from(["run", "failed", "rejected", "cancelled", "followup"]))
             step = made.prepared(step.call.id, Prepared(fate, "text", followup="more"))
         elif isinstance(step, Run):
             waiting = [c for lane in step.lanes for c in lane]
