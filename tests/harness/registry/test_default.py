@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import re
@@ -113,10 +114,11 @@ def _is(leaf: Expr, key: str) -> bool:
     return isinstance(leaf, HasKind) and tool is not None and tool.spec.kind == leaf.kind
 
 
-def composed() -> Iterator[Toolset]:
+@functools.cache
+def composed() -> tuple[Toolset, ...]:
     contracts = [ClientContract(offers=EVERYTHING - {gone}) for gone in ("", *EVERYTHING)]
-    for name, mode, contract in itertools.product(PRESETS, CapabilityMode, contracts):
-        yield REGISTRY.compose(preset(name, REGISTRY), mode, contract)
+    every = itertools.product(PRESETS, CapabilityMode, contracts)
+    return tuple(REGISTRY.compose(preset(name, REGISTRY), mode, contract) for name, mode, contract in every)
 
 
 def test_no_marker_and_no_placeholder_reaches_a_model_whatever_is_composed() -> None:
@@ -190,3 +192,45 @@ def test_the_names_of_production() -> None:
     assert "background" in terminal.schema["properties"]
     assert toolset.named("get_command_or_subagent_output") is not None
     assert toolset.named("kill_command_or_subagent") is not None
+
+
+def test_no_text_names_a_tool_that_the_session_does_not_have() -> None:
+    known = {tool.spec.id for tool in TOOLS} | {tool.name for tool in REGISTRY.compose(FULL).tools}
+    names = {name for name in known if "_" in name}  # the others are plain words, too
+    for toolset in composed():
+        text = json.dumps([tool.definition() for tool in toolset.tools])
+        absent = names - {tool.name for tool in toolset.tools}
+        assert not {name for name in absent if re.search(rf"\b{name}\b", text)}
+
+
+@pytest.mark.parametrize("family", ["GrokBuild", "OpenCode"])
+def test_each_family_speaks_the_clients_language_under_any_names(family: str) -> None:
+    """With everything renamed, schema, required list, texts and arguments follow, and the identity stays."""
+    tools = [one for one in TOOLS if one.spec.namespace == family and one.spec.id not in _TWINS]
+    if family == "OpenCode":
+        tools += [one for one in TOOLS if one.spec.id in ("get_task_output", "kill_task")]
+    entries = tuple(
+        ToolConfig(
+            one.spec.key,
+            name_override=f"Qx{i}",
+            params_name_overrides={name: f"qx{i}{j}" for j, name in enumerate(one.spec.input_properties)},
+        )
+        for i, one in enumerate(tools)
+    )
+    toolset = REGISTRY.compose(ToolServerConfig(entries))
+    assert [tool.spec for tool in toolset.tools] == [one.spec for one in tools]
+    plain = REGISTRY.compose(ToolServerConfig(tuple(ToolConfig(one.spec.key) for one in tools)))
+    ids_in_use = {one.spec.id for one in tools if "_" in one.spec.id}
+    for tool, usual in zip(toolset.tools, plain.tools, strict=True):
+        offered = {tool.renames[name] for name in usual.schema["properties"]}
+        assert set(tool.schema["properties"]) == offered
+        assert set(tool.schema["required"]) == {tool.renames[name] for name in usual.schema["required"]}
+        assert tool.canonical({tool.renames[name]: name for name in tool.spec.input_properties}) == {
+            name: name for name in tool.spec.input_properties
+        }
+        text = json.dumps(tool.definition())
+        assert not {name for name in ids_in_use if re.search(rf"\b{name}\b", text)}
+        long_inputs = {
+            name for one in tools for name in one.spec.input_properties if re.search(r"_|[a-z][A-Z]", name)
+        }
+        assert not {name for name in long_inputs if re.search(rf"\b{name}\b", text)}
