@@ -131,11 +131,11 @@ def test_no_marker_and_no_placeholder_reaches_a_model_whatever_is_composed() -> 
 
 
 def test_every_schema_that_is_offered_is_one() -> None:
-    for toolset in composed():
-        for tool in toolset.tools:
-            fastjsonschema.compile(dict(tool.schema))
-            assert set(tool.schema["required"]) <= set(tool.schema["properties"])
-            assert tool.description
+    schemas = {json.dumps(tool.schema) for toolset in composed() for tool in toolset.tools}
+    for schema in map(json.loads, schemas):
+        fastjsonschema.compile(schema)
+        assert set(schema["required"]) <= set(schema["properties"])
+    assert all(tool.description for toolset in composed() for tool in toolset.tools)
 
 
 def test_the_preset_is_complete_and_goes_without_nothing() -> None:
