@@ -57,6 +57,7 @@ class EngineLimits:
 
     # -- file tools ----------------------------------------------------------------------------------
     search: float = _row(20, "a search of a whole checkout; longer means that the pattern or the disk is bad")
+    compat_command: float = _row(600, "the longest limit of a command in the compatibility family")
     question: float = _row(1800, "a person who is asked something may be away for half an hour")
 
     # -- model, session, agent -----------------------------------------------------------------------
@@ -121,7 +122,7 @@ class EngineSizes:
     pipe_read: int = _size(64 << 10, "bytes; what a pipe holds")
     path_similar: int = _size(3, "names suggested for a missing file")
     path_component: int = _size(255, "bytes of one name; no common filesystem takes more")
-    rewind_preview: int = _size(64, "characters of a prompt shown for a rewind point")
+    rewind_preview: int = _size(60, "characters of a prompt shown for a rewind point")
     diff_cells: int = _size(4_000_000, "pairs of lines; comparing more takes longer than a second")
     hunk_file: int = _size(4 << 20, "bytes of a file whose hunks are kept; two texts of each live in memory")
     symlink_hops: int = _size(40, "links in a row before a path counts as a loop, as in the kernel")

@@ -18,7 +18,17 @@ from collections.abc import Callable, Iterable
 
 from harness.workspace.linediff import Region, differences, patch, split_lines
 
-__all__ = ["Hunk", "HunkEvent", "HunkMode", "HunkTracker", "Origin", "Restored", "Source", "Summary"]
+__all__ = [
+    "Decided",
+    "Hunk",
+    "HunkEvent",
+    "HunkMode",
+    "HunkTracker",
+    "Origin",
+    "Restored",
+    "Source",
+    "Summary",
+]
 
 
 class HunkMode(enum.StrEnum):
@@ -100,6 +110,21 @@ class Summary:
 
 
 @dataclasses.dataclass(slots=True)
+class Decided:
+    """What a person has accepted or rejected so far."""
+
+    hunks: int = 0
+    additions: int = 0
+    deletions: int = 0
+
+    def add(self, hunks: Iterable[Hunk]) -> None:
+        for hunk in hunks:
+            self.hunks += 1
+            self.additions += hunk.new_count
+            self.deletions += hunk.old_count
+
+
+@dataclasses.dataclass(slots=True)
 class _File:
     baseline: str | None
     current: str | None
@@ -117,6 +142,8 @@ class HunkTracker:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.mode = mode
+        self.accepted = Decided()
+        self.rejected = Decided()
         self._files: dict[str, _File] = {}
         self._on_event = on_event
         self._clock = clock
@@ -160,6 +187,7 @@ class HunkTracker:
     def accept(self, ids: Iterable[str]) -> None:
         for path, chosen in self._chosen(ids):
             file = self._files[path]
+            self.accepted.add(chosen)
             lines = split_lines(file.baseline or "")
             for hunk in reversed(chosen):
                 lines[hunk.region.old_start : hunk.region.old_end] = split_lines(hunk.new_text)
@@ -175,6 +203,7 @@ class HunkTracker:
         restored = []
         for path, chosen in self._chosen(ids):
             file = self._files[path]
+            self.rejected.add(chosen)
             lines = split_lines(file.current or "")
             for hunk in reversed(chosen):
                 lines[hunk.region.new_start : hunk.region.new_end] = split_lines(hunk.old_text)
@@ -207,6 +236,12 @@ class HunkTracker:
 
     def current(self, path: str) -> str | None:
         return self._files[path].current
+
+    def baseline(self, path: str) -> str | None:
+        return self._files[path].baseline
+
+    def by_agent(self, path: str) -> bool:
+        return self._files[path].by_agent
 
     def summary(self) -> Summary:
         hunks = self.hunks()

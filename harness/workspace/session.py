@@ -183,7 +183,7 @@ class WorkspaceSession:
         Texts carry bytes that are no UTF-8 as surrogate escapes, so that going back restores them.
         """
         before = None if previous is None else previous.encode("utf-8", "surrogateescape")
-        self.rewind.wrote(path.real, before)
+        self.rewind.wrote(path.real, before, content.encode("utf-8", "surrogateescape"))
         if max(len(content), len(previous or "")) <= SIZES.hunk_file:
             self.hunks.agent_wrote(path.real, content, previous, self.prompt_index)
         return Notification(
@@ -215,15 +215,34 @@ class WorkspaceSession:
     def end_prompt(self) -> None:
         self.turn_active = False
 
-    async def rewind_to(self, prompt_index: int) -> list[str]:
-        """Put every file back to what it held before that prompt; the paths that were written."""
+    async def rewind_conflicts(self, prompt_index: int) -> dict[str, str]:
+        """Files that going back would take from somebody else, and what was done to them."""
+        found = {}
+        for path in self.rewind.before(prompt_index):
+            data: bytes | None
+            try:
+                data = (await self._disk(self.fs.read, path)).data
+            except OSError:
+                data = None
+            if self.rewind.changed_since(path, data):
+                found[path] = "deleted_externally" if data is None else "modified_externally"
+        return found
+
+    async def rewind_to(self, prompt_index: int, *, forget: bool = True) -> list[str]:
+        """Put every file back to what it held before that prompt; the paths that were written.
+
+        With ``forget`` the prompts from there on are no points any more; without, only their files are.
+        """
         wanted = self.rewind.before(prompt_index)
         for path, data in wanted.items():
             await self._to_its_end(functools.partial(self._put_back, path, data))
             text = None if data is None else data.decode("utf-8", "surrogateescape")
             self.hunks.file_changed(path, text)
-        self.rewind.forget_from(prompt_index)
-        self.prompt_index = prompt_index
+        if forget:
+            self.rewind.forget_from(prompt_index)
+            self.prompt_index = prompt_index
+        else:
+            self.rewind.forget_files_from(prompt_index)
         return sorted(wanted)
 
     @contextlib.contextmanager

@@ -15,10 +15,11 @@ from collections.abc import Iterator, Sequence
 
 from harness.limits import SIZES
 from harness.workspace.executor import Executed, Execution, Executor
-from harness.workspace.filesystem import FileSystem
+from harness.workspace.filesystem import FileContent, FileSystem
+from harness.workspace.paths import confine
 from harness.workspace.repository import Repository, find_repository
 
-__all__ = ["Branch", "Change", "Diff", "FileVersion", "Git", "GitError", "Info", "Status", "parse_status"]
+__all__ = ["Branch", "Change", "Diff", "Git", "GitError", "Info", "Status", "parse_status"]
 
 _ENV = {
     "GIT_OPTIONAL_LOCKS": "0",
@@ -84,15 +85,6 @@ class Info:
     remotes: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FileVersion:
-    """A file's content at a revision; None where it does not exist there."""
-
-    path: str
-    revision: str
-    content: bytes | None
-
-
 class Git:
     """The checkout that a directory is in."""
 
@@ -131,13 +123,22 @@ class Git:
         out = await self._run(*_DIFF, "--no-color", *cached, "--", *paths)
         return out.decode("utf-8", "replace")
 
+    async def change_of(self, diff: Diff) -> str:
+        """The unified diff of one of `diffs`, an untracked file's against nothing."""
+        if diff.type == "untracked":
+            out = await self._run(*_DIFF, "--no-color", "--no-index", "--", os.devnull, diff.path, differs=1)
+        else:
+            out = await self._run(*_DIFF, "--no-color", "--no-renames", await self._base(), "--", diff.path)
+        return out.decode("utf-8", "replace")
+
     async def branches(self, *, remote: bool = False) -> list[Branch]:
         refs = ["refs/heads", *(["refs/remotes"] if remote else [])]
         out = await self._run("for-each-ref", "--format=%(HEAD)%00%(refname)%00%(symref)", *refs)
         return list(_branches(out))
 
-    async def info(self) -> Info:
-        status = await self.status()
+    async def info(self, status: Status | None = None) -> Info:
+        """``status``, where it is known already, saves asking again."""
+        status = status or await self.status()
         remotes = await self._run("config", "--get-regexp", r"^remote\..*\.url$", absent=1)
         urls = [line.partition(" ")[2] for line in os.fsdecode(remotes).splitlines()]
         return Info(
@@ -153,14 +154,30 @@ class Git:
         out = await self._run("rev-parse", "--verify", "--quiet", "HEAD", absent=1)
         return out.decode().strip() or None
 
-    async def file(self, path: str, revision: str = "HEAD") -> FileVersion:
-        """``path`` below the checkout's root, with ``/``."""
+    async def at_revision(self, path: str, revision: str = "HEAD") -> bytes | None:
+        """A file's content there, None where it does not exist; ``path`` is below the checkout's root."""
         if revision.startswith("-"):
             raise GitError(f"no revision is called {revision}")
         done = await self._execute("cat-file", "blob", f"{revision}:{path}")
         if done.truncated or done.timed_out:
             raise GitError(f"{path} is too large")
-        return FileVersion(path, revision, done.stdout if done.exit_code == 0 else None)
+        return done.stdout if done.exit_code == 0 else None
+
+    async def present(self, path: str) -> bytes | None:
+        """What the work tree holds; a path that leads out of it is refused."""
+
+        def read() -> FileContent:
+            return self._fs.read(confine(self._fs, self.repository.root, path), SIZES.vcs_output)
+
+        try:
+            content = await asyncio.to_thread(read)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise GitError(f"{path}: {error.strerror}") from error
+        if content.truncated:
+            raise GitError(f"{path} is too large")
+        return content.data
 
     def _lines(self, path: str) -> int | None:
         """Lines of an untracked file; None for a binary one, a large one, or one that is gone."""
@@ -180,10 +197,10 @@ class Git:
             return "HEAD"
         return (await self._run("hash-object", "-t", "tree", os.devnull)).decode().strip()
 
-    async def _run(self, *argv: str, absent: int | None = None) -> bytes:
-        """Its output; ``absent`` is the exit code that means there is nothing."""
+    async def _run(self, *argv: str, absent: int | None = None, differs: int | None = None) -> bytes:
+        """Its output; ``absent`` and ``differs`` are exit codes that mean nothing there, and a difference."""
         done = await self._execute(*argv)
-        if done.ok:
+        if done.ok or (done.exit_code is not None and done.exit_code == differs):
             return done.stdout
         if done.exit_code is not None and done.exit_code == absent:
             return b""

@@ -55,7 +55,7 @@ async def _dirty(session: WorkspaceSession) -> list[str]:
             continue
         content = await asyncio.to_thread(_text, session, path)
         try:
-            committed = (await git.file(name)).content
+            committed = await git.at_revision(name)
         except GitError:
             continue
         if content == _UNKNOWN or (committed and len(committed) > SIZES.hunk_file):

@@ -295,7 +295,7 @@ async def test_going_back(tree: Tree) -> None:
     session.end_prompt()
 
     points = session.rewind.points()
-    assert [(p.prompt_index, len(p.files), len(p.preview)) for p in points] == [(0, 1, 64), (1, 3, 3)]
+    assert [(p.prompt_index, len(p.files), len(p.preview)) for p in points] == [(0, 1, 60), (1, 3, 3)]
 
     assert len(await session.rewind_to(1)) == 3
     assert (tree.get("a"), tree.get("odd")) == (b"third\n", b"caf\xe9\n")

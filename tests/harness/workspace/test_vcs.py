@@ -121,10 +121,10 @@ async def test_branches_remotes_and_versions(checkout: Checkout) -> None:
     info = await git.info()
     assert (info.root, info.is_worktree, info.branch) == (str(checkout.root), False, "main")
     assert info.remotes == ("https://example.invalid/x.git",)
-    assert (await git.file("sub/file")).content == b"caf\xe9\n"
-    assert (await git.file("missing")).content is None
+    assert await git.at_revision("sub/file") == b"caf\xe9\n"
+    assert await git.at_revision("missing") is None
     with pytest.raises(GitError):
-        await git.file("x", "--help")
+        await git.at_revision("x", "--help")
 
 
 async def test_a_detached_head_and_a_worktree(checkout: Checkout, tmp_path: Path) -> None:
