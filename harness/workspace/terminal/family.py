@@ -14,7 +14,7 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gateway.wire.process import Identity
@@ -132,21 +132,34 @@ class Family:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.root.pid, number)
 
-    async def end(self, grace: float = LIMITS.kill_grace) -> bool:
+    def _in_group(self, member: Identity) -> bool:
+        try:
+            return os.getpgid(member.pid) == self.root.pid
+        except OSError:
+            return False
+
+    async def end(self, grace: float, ours: Callable[[], bool]) -> bool:
         """TERM, and KILL after ``grace`` seconds (0: KILL at once); True when nobody is left.
 
-        Looked for again after every round, because a process that is about to be killed may still fork.
+        ``ours`` says whether the root is not reaped yet, so that its number still means its group.  Who
+        belongs to the family is asked before the first signal, because with the root the chain of parents
+        goes; and again after every round, because a process that is about to be killed may still fork.
+        The group hears it first and in one call: a shell whose child alone was ended would go on with the
+        next command.
         """
+        known = await asyncio.to_thread(self.members)
+        first = signal.SIGTERM if grace > 0 else signal.SIGKILL
+        apart = [member for member in known if not (ours() and self._in_group(member))]
+        if ours():
+            self.signal_group(first)
+        for member in apart:
+            member.signal(first)
         deadline = time.monotonic() + grace
-        if grace > 0:
-            asked = await asyncio.to_thread(self.members)
-            for member in asked:
-                member.signal(signal.SIGTERM)
-            # Nothing tells of the end of a process that is not our child.
-            while time.monotonic() < deadline and any(m.alive() for m in asked):  # noqa: ASYNC110
-                await asyncio.sleep(LIMITS.kill_look)
+        # Nothing tells of the end of a process that is not our child.
+        while time.monotonic() < deadline and any(m.alive() for m in known):  # noqa: ASYNC110
+            await asyncio.sleep(LIMITS.kill_look)
         limit = time.monotonic() + LIMITS.kill_reap
-        while left := await asyncio.to_thread(self.members):
+        while left := {*await asyncio.to_thread(self.members), *(m for m in known if m.alive())}:
             for member in left:
                 member.signal(signal.SIGKILL)
             if time.monotonic() > limit:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -148,9 +147,7 @@ class CommandProcess:
 
     async def end(self, grace: float) -> bool:
         """End the command and all it started; see `Family.end`."""
-        if grace <= 0 and not self._exited:
-            self.family.signal_group(signal.SIGKILL)
-        return await self.family.end(grace)
+        return await self.family.end(grace, lambda: not self._exited)
 
     def release(self) -> None:
         """Let go of pipe and watch; the process is no longer ours to look at."""

@@ -311,6 +311,7 @@ async def test_a_wait_that_is_called_off(call: Caller) -> None:
         await call(OUTPUT, {"task_ids": [task], "timeout_ms": 30_000})
     assert fault.value.kind is FaultKind.CANCELLED
     await call.bench.terminal.kill(task, KillSource.USER)
+    await until(lambda: call.bench.told(Completed))
     assert call.bench.told(Completed)[0].snapshot.will_wake
 
 
