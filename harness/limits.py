@@ -68,6 +68,7 @@ class EngineLimits:
     retry_first: float = _row(2, "before a broken model call is made again; the pauses double")
     retry_last: float = _row(30, "the longest pause between two tries")
     retry_after_most: float = _row(120, "a server that asks for more is not waited for; the user may decide")
+    agent_close: float = _row(10, "sessions end their commands; one that ignores TERM is killed within this")
     cancel_settle: float = _row(2, "tools that were told to stop may clean up; afterwards they are let go")
 
     # -- leader, bridge ------------------------------------------------------------------------------
@@ -180,6 +181,7 @@ class EngineSizes:
     jitter_percent: int = _size(
         25, "percent added to a pause at random, so that clients do not come together"
     )
+    client_unread: int = _size(256 * 2**20, "bytes that a client has not read; it is given up then")
     client_line: int = _size(64 * 2**20, "bytes of one line of a client")
     open_prompts: int = _size(256, "prompts waiting in one session")
     context_window: int = _size(200_000, "tokens, of a model whose configuration does not say")

@@ -28,8 +28,8 @@ class Ask:
         shown=lambda given: {**given, "questions": [_wire(question) for question in given["questions"]]},
         description=(
             "Put questions with several choices to the person.\n\n"
-            '- Every question has a further choice "Other", behind which the person writes an answer of their '
-            "own; do not offer it yourself.\n"
+            '- Every question has a further choice "Other", behind which the person writes an answer of '
+            "their own; do not offer it yourself.\n"
             '- The choice that you would take comes first, with "(Recommended)" at the end of its label.'
         ),
         input_schema={

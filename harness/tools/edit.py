@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 
 from harness.limits import SIZES
 from harness.outcome import Diff, FaultKind, Location, ToolFault, ToolOutput
-from harness.registry.contract import CallContext, Names, Tool, ToolKind, ToolSpec
+from harness.registry.contract import CallContext, Tool, ToolKind, ToolSpec
 from harness.registry.requirements import HasInput, HasKind, IfParams, ParamIs
 from harness.tools import file_access
-from harness.tools.editing.details import details, numbered_snippet
-from harness.tools.editing.hints import confusable_lines, nearest_line
+from harness.tools.edit_texts import EditRequest, Words
+from harness.tools.editing.details import details
 from harness.tools.editing.replace import Decision, Rules, Verdict, decide
 from harness.tools.file_access import NOTHING, Found, SeenFiles, TooLargeError, find, place_of
 from harness.workspace.filesystem import PathChangedError
@@ -27,17 +27,15 @@ from harness.workspace.paths import PathHints, ResolvedPath, name_too_long
 
 _DIRECTORY = "The path is that of a directory, not of a file."
 
-__all__ = ["TOOLS", "Edit", "EditRequest", "FileState", "attempt", "file_state", "output_of"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class EditRequest:
-    """What is asked, free of how a family of tools spells it."""
-
-    path: str
-    old: str
-    new: str
-    rules: Rules
+__all__ = [
+    "TOOLS",
+    "Edit",
+    "FileState",
+    "attempt",
+    "file_state",
+    "output_of",
+    "refused",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,15 +128,15 @@ class Edit:
         )
         state, decision, stale = await attempt(request, context)
         if state.refusal is not None:
-            return _refused(*state.refusal)
-        words = _Words(request, state, decision, context.names)
+            return refused(*state.refusal)
+        words = Words(request, state.path.shown, state.found.data, decision, context.names)
         if decision.verdict not in (Verdict.CREATE, Verdict.REPLACE):
             hints = await _path_hints(decision, state, context)
             variant, text = words.refusal(hints)
             fields = {}
             if decision.verdict is Verdict.NO_MATCH:
                 fields["file_path"] = place_of(context, state.path, exists=True)
-            return _refused(variant, text, **fields)
+            return refused(variant, text, **fields)
         return output_of(
             request, state, decision, context, text=words.applied(stale), concise=words.applied_briefly()
         )
@@ -211,7 +209,8 @@ def _too_long(path: ResolvedPath) -> str:
     )
 
 
-def _refused(variant: str, text: str, **fields: Any) -> ToolOutput:
+def refused(variant: str, text: str, **fields: Any) -> ToolOutput:
+    """A row of the table that changes nothing."""
     value = {"message": text, **fields} if fields else text
     return ToolOutput("SearchReplace", {variant: value}, text, is_error=True)
 
@@ -252,100 +251,6 @@ async def _path_hints(decision: Decision, state: FileState, context: CallContext
     if decision.verdict is not Verdict.MISSING or not context.params.get("path_hints"):
         return None
     return await context.session.similar(state.path)
-
-
-class _Words:
-    """The texts of one edit; tools and parameters are called what the client calls them."""
-
-    def __init__(self, request: EditRequest, state: FileState, decision: Decision, names: Names) -> None:
-        self.request, self.state, self.decision, self.names = request, state, decision, names
-
-    def applied(self, stale: bool) -> str:
-        parts = [self.applied_briefly()]
-        if self.decision.folded:
-            parts.append("It was found only by taking typographic characters for their ASCII look-alikes.")
-        if self.decision.line_ends_unified:
-            parts.append("Its lines ended partly with LF and partly with CRLF; all end with CRLF now.")
-        if not stale:
-            return " ".join(parts)
-        parts.append(
-            "Warning: this file was changed by something else since you last saw it. The place was "
-            "unmistakable, so the edit was made; around it the file now reads:"
-        )
-        return " ".join(parts) + "\n" + numbered_snippet(self.decision)
-
-    def applied_briefly(self) -> str:
-        path = self.request.path
-        if self.decision.verdict is Verdict.CREATE:
-            written = "overwritten" if self.state.found.data else "created"
-            return f"The file {path} was {written}."
-        if self.request.rules.replace_all:
-            return f"The file {path} was updated: every occurrence is replaced."
-        return f"The file {path} was updated."
-
-    def refusal(self, hints: PathHints | None) -> tuple[str, str]:
-        old = self.names.own("old_string")
-        match self.decision.verdict:
-            case Verdict.SAME:
-                return "InvalidInput", "The text to replace and its replacement are the same."
-            case Verdict.NOT_TEXT:
-                return "InvalidInput", "A text holds half of a surrogate pair, which no file can contain."
-            case Verdict.NOT_EMPTY:
-                return "FileAlreadyExists", (
-                    f"Error: {self.state.path.shown} exists and is not empty. An empty {old} only creates "
-                    f"files; to change this one, put the text that is to be replaced into {old}."
-                )
-            case Verdict.MISSING:
-                return (
-                    "FileNotFound",
-                    f"Error: {self.state.path.shown} does not exist.{file_access.hinted(hints)}",
-                )
-            case Verdict.MANY | Verdict.OVERLAP:
-                return "MultipleMatchesFound", self._ambiguous()
-            case _:
-                return "NoMatchesFound", self._not_found(old)
-
-    def _ambiguous(self) -> str:
-        if self.decision.verdict is Verdict.OVERLAP:
-            return (
-                "The text to replace occurs only in part of a typographic character, so it is not clear what "
-                "is meant. Copy it as it stands in the file."
-            )
-        return (
-            "The text to replace occurs more than once in the file. Take in surrounding lines so that only "
-            f"one place fits, or set {self.names.own('replace_all')} to change all of them."
-        )
-
-    def _not_found(self, old: str) -> str:
-        current = self.state.found.data or b""
-        reader = self.names.tool(ToolKind.READ)
-        advice = f"; look at it with {reader}" if reader else ""
-        missing = f"The text to replace does not occur in the file{advice}."
-        parts = [f"{missing} The user may have changed it since you last read it."]
-        if nearest := nearest_line(current, self.request.old):
-            parts.append(_bounded(f"The line that comes nearest is {nearest.number}: {nearest.text}"))
-        if lines := confusable_lines(current, self.request.old):
-            parts.append(self._confusable(old, lines))
-        return "\n\n".join(parts)
-
-    def _confusable(self, old: str, lines: list[int]) -> str:
-        listed = ", ".join(str(number) for number in lines[: SIZES.edit_lines])
-        if more := len(lines) - SIZES.edit_lines if len(lines) > SIZES.edit_lines else 0:
-            listed += f" and {more} more"
-        shell = self.names.tool(ToolKind.EXECUTE)
-        other = f", or change it by a short script with {shell}" if shell else ""
-        return (
-            "The same text with typographic characters (curly quotes, dashes, an ellipsis, a no-break space) "
-            f"stands in line {listed}. They look like ASCII and are other bytes. Read the file again and "
-            f"choose a shorter {old} of plain ASCII beside them{other}."
-        )
-
-
-def _bounded(hint: str) -> str:
-    data = hint.encode(errors="replace")
-    if len(data) <= SIZES.edit_nearest:
-        return hint
-    return data[: SIZES.edit_nearest - len("…".encode())].decode(errors="ignore") + "…"
 
 
 TOOLS: tuple[Tool, ...] = (Edit(),)

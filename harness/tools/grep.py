@@ -12,9 +12,22 @@ from harness.outcome import Completeness, Location, ToolOutput
 from harness.registry.contract import CallContext, Names, Tool, ToolKind, ToolSpec
 from harness.workspace.search import Mode, SearchRequest, SearchResult
 
-__all__ = ["TOOLS", "Found", "Grep", "cut", "wrapped"]
+__all__ = ["TOOLS", "Found", "Grep", "HiddenFiles", "cut", "denied_globs", "wrapped"]
 
 _MATCH = re.compile(r"(\d+):(.*)", re.DOTALL)
+
+
+class HiddenFiles:
+    """Files that the person does not want read, as globs; the session keeps it up to date."""
+
+    def __init__(self) -> None:
+        self.globs: Sequence[str] = ()
+
+
+def denied_globs(context: CallContext) -> tuple[str, ...]:
+    """Exclusions that come last, so that no glob of the model outdoes them."""
+    hidden = (*context.params.get("deny_globs", ()), *context.resources.get(HiddenFiles).globs)
+    return tuple(f"!{glob.removeprefix('!')}" for glob in hidden)
 
 
 class Grep:
@@ -110,13 +123,12 @@ class Grep:
             return _output(f"Error: {path.shown} {told}.", SearchResult(2, b""), 0, [])
         mode = Mode(arguments.get("output_mode", "content"))
         around = arguments.get("-C", 0)
-        denied: Sequence[str] = context.params.get("deny_globs", ())
         request = SearchRequest(
             pattern=arguments["pattern"],
             path=path.path,
             cwd=where,
             mode=mode,
-            globs=(*_globs(arguments.get("glob")), *(f"!{glob}" for glob in denied)),
+            globs=(*_globs(arguments.get("glob")), *denied_globs(context)),
             file_type=arguments.get("type") or None,
             before=arguments.get("-B", around),
             after=arguments.get("-A", around),
@@ -191,11 +203,13 @@ class Found:
         return [file for file in files if file["matches"]]
 
 
-def cut(result: SearchResult, mode: Mode, budget: int) -> Found:
-    """What of a result is shown: so many lines, none too long, and not too much in all."""
+def cut(result: SearchResult, mode: Mode, budget: int, matches: int | None = None) -> Found:
+    """What of a result is shown: so many lines or matches, none too long, and not too much in all."""
     lines = _text(result.stdout).split("\n")
     if lines[-1] == "" or result.truncated or result.timed_out:
         del lines[-1]  # the end, or half a line
+    if matches is not None:
+        budget = min(budget, _end_of(lines, matches))
     truncated = result.truncated or result.timed_out or len(lines) > budget
     lines = [_clipped(line.removesuffix("\r")) for line in lines[:budget]]
     size = 0
@@ -213,6 +227,15 @@ def cut(result: SearchResult, mode: Mode, budget: int) -> Found:
     else:
         count = len(kept)
     return Found(tuple(kept), count, truncated or dropped > 0, result.timed_out, dropped)
+
+
+def _end_of(lines: Sequence[str], matches: int) -> int:
+    """How many lines it takes to show so many matches."""
+    for number, line in enumerate(lines):
+        matches -= _MATCH.fullmatch(line) is not None
+        if matches == 0:
+            return number + 1
+    return len(lines)
 
 
 def _clipped(line: str) -> str:

@@ -54,7 +54,8 @@ class EnterPlanMode:
         input_schema=_EMPTY,
         description=(
             "Plan before you change anything. For tasks that can be done in more than one way, or when the "
-            "user asks for a plan: nothing is edited; you look around and write a plan for the user to approve."
+            "user asks for a plan: nothing is edited; you look around and write a plan that the user may "
+            "approve."
         ),
     )
 

