@@ -15,11 +15,13 @@ from typing import Any
 
 import orjson
 
-from gateway.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
-
 __all__ = ["AcpError", "ClientGoneError", "Connection", "Peer", "invalid_params", "method_not_found"]
 
 _LOG = logging.getLogger("acp")
+
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
 
 Handler = Callable[[str, Mapping[str, Any], bool], Awaitable[Any]]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway import __version__
-from harness.acp import AcpError, invalid_params
+from harness.acp import INTERNAL_ERROR, AcpError, invalid_params
 from harness.model.endpoints import Catalog, ConfigError, Endpoint, load_catalog
 from harness.session.prompt import read_prompt
 from harness.session.wishes import SessionWishes, WishError
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["Agent", "Client", "Defaults", "Held"]
 
 AUTH_REQUIRED = -32000
-INTERNAL_ERROR = -32603
 _AUTH_METHOD = "xai.api_key"
 _EFFORT_NAMES = {"minimal": "Minimal", "low": "Low", "medium": "Medium", "high": "High", "xhigh": "X-High"}
 
@@ -209,7 +208,9 @@ class Agent:
         session_id = _session_id(meta)
         if session_id in self.sessions:
             return self._opened(session_id)
-        self._setup("session/new", "resolve_workspace", None)
+        chosen = session_id if "sessionId" in meta else None
+        for phase in ("auth", "resolve_workspace"):
+            self._setup("session/new", phase, chosen)
         always = self._defaults.always_approve or meta.get("yoloMode") is True
         wishes = SessionWishes(
             id=session_id,
@@ -222,7 +223,8 @@ class Agent:
             auto_approve=meta.get("autoMode") is True,
             hooks=meta.get("x.ai/hooks"),
         )
-        self._setup("session/new", "spawn_session_actor", session_id)
+        for phase in ("persistence_init", "spawn_session_actor"):
+            self._setup("session/new", phase, session_id)
         await self._load_parts()
         try:
             actor = await self.assembly.session(wishes, self.client)
@@ -239,7 +241,8 @@ class Agent:
         held = self.sessions.get(session_id)
         if held is None:
             return
-        self._setup("session/new", "response_ready", session_id)
+        for phase in ("git_discovery", "finalize_response", "response_ready"):
+            self._setup("session/new", phase, session_id)
         for server in servers:
             name = server.get("name") if isinstance(server, dict) else None
             status = {"sessionId": session_id, "name": name, "status": "unavailable", "reason": "unsupported"}

@@ -61,7 +61,7 @@ async def _serve(arguments: Arguments, out: int) -> int:
         reading.cancel()
         connection.close()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LIMITS.cancel_settle):
+            async with asyncio.timeout(LIMITS.agent_close):
                 await agents[0].close()
         writer.close()
     return 128 + signals[0] if signals else 0
@@ -104,14 +104,19 @@ class _Writer:
         self._gone = gone
         self._loop = asyncio.get_running_loop()
         self._waiting = deque[bytes]()
+        self._unread = 0
         self._watching = False
         with contextlib.suppress(OSError):
             os.set_blocking(fd, False)
 
     def write(self, line: bytes) -> None:
         self._waiting.append(line + b"\n")
+        self._unread += len(line) + 1
         if not self._watching:
             self._flush()
+        if self._unread > SIZES.client_unread and not self._gone.is_set():
+            _LOG.error("the client has not read %d bytes: it is given up", self._unread)
+            self._gone.set()
 
     def close(self) -> None:
         """Write what is left, as far as the client takes it."""
@@ -123,6 +128,7 @@ class _Writer:
         try:
             while self._waiting:
                 written = os.write(self._fd, self._waiting[0])
+                self._unread -= written
                 if written < len(self._waiting[0]):
                     self._waiting[0] = self._waiting[0][written:]
                 else:

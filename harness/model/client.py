@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import json
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -54,7 +55,7 @@ class ChatClient:
         try:
             async with self._session(endpoint).post(
                 endpoint.url,
-                data=orjson.dumps(body),
+                data=_dumped(body),
                 headers=_headers(endpoint, headers or {}),
                 timeout=aiohttp.ClientTimeout(
                     total=None, sock_connect=LIMITS.model_connect, sock_read=endpoint.idle_timeout
@@ -100,6 +101,14 @@ class ChatClient:
                 trust_env=proxied, auto_decompress=True, read_bufsize=SIZES.model_error_body
             )
         return self._sessions[proxied]
+
+
+def _dumped(body: Mapping[str, Any]) -> bytes:
+    """The body as UTF-8; what of a file name or an output is none becomes a question mark."""
+    try:
+        return orjson.dumps(body)
+    except TypeError:
+        return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _headers(endpoint: Endpoint, more: Mapping[str, str]) -> dict[str, str]:

@@ -31,6 +31,7 @@ from harness.session.usage import TurnUsage
 
 if TYPE_CHECKING:
     from harness.model.endpoints import Endpoint
+    from harness.workspace.session import WorkspaceSession
     from harness.workspace.terminal.book import Snapshot
 
 __all__ = ["SessionActor"]
@@ -114,6 +115,10 @@ class SessionActor:
         self._parts.set_plan_mode(mode == "plan")
         self._notice = endings.mode_notice(mode, self._plan_file())
         self._publish(self._updates.mode(mode))
+
+    @property
+    def workspace(self) -> WorkspaceSession:
+        return self._parts.workspace
 
     def _plan_file(self) -> str:
         plan = self._parts.plan_mode
@@ -275,10 +280,10 @@ class SessionActor:
             self._parts.hooks.tell(*event, queued.id)
         for text in active.turn.waiting_texts:  # said too late for this turn
             self._queue.add(_said(text))
-        self._background.turn_ended()
         self._next()
         if not queued.autonomous:
             self._answer(queued, end, usage)
+        self._background.turn_ended()
 
     def _answer(self, queued: Queued, end: End, usage: TurnUsage) -> None:
         told = endings.error_fields(end, "agentResult", "errorKind")

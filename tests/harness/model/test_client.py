@@ -176,3 +176,9 @@ def test_secrets_in_the_address_are_not_told() -> None:
 def test_the_engine_starts_without_aiohttp() -> None:
     code = "import harness.model.client, harness.model.retry, sys; sys.exit('aiohttp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+async def test_text_that_is_no_unicode_reaches_the_model(client: ChatClient, model: ScriptedModel) -> None:
+    target = endpoint(model.url)
+    prompt = steps({"text": "x"}) + "f\udcff"
+    assert (await client.answer(target, body(target, prompt), lambda _: None)).text == "x"

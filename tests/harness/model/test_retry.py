@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.limits import LIMITS, SIZES
@@ -19,6 +19,9 @@ from harness.model.retry import Resumption, Seam, Trying, persist, plan
 ENDPOINT = Endpoint("m", "m", "M", "http://127.0.0.1/v1/chat/completions")
 BROKEN = ModelError(Failure.HTTP, "broke", transient=True)
 words = st.text(st.sampled_from("ab \n"), max_size=30)
+
+#: A busy machine is no reason to fail.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def pieces(text: str, cuts: list[int]) -> list[str]:
@@ -35,6 +38,7 @@ def shown(*streams: list[str]) -> str:
     return told
 
 
+@patient
 @given(
     words,
     st.lists(st.integers(0, 30), max_size=4),
@@ -46,6 +50,7 @@ def test_the_same_text_again_is_shown_once(whole: str, cuts: list[int], more: li
     assert shown(*broken, pieces(whole, cuts)) == whole
 
 
+@patient
 @given(words, words, st.lists(st.integers(0, 30), max_size=4))
 def test_another_text_goes_on_where_it_parts(first: str, second: str, cuts: list[int]) -> None:
     told = shown([first], pieces(second, cuts))
