@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.acp import invalid_params, method_not_found
+from harness.acp import INTERNAL_ERROR, AcpError, invalid_params, method_not_found
 
 if TYPE_CHECKING:
     from harness.agent import Agent
@@ -32,6 +32,8 @@ async def extension(agent: Agent, method: str, params: Mapping[str, Any], is_req
         return await _BARE[name](agent, params)
     if not is_request and name in _NOTICES:
         return await _NOTICES[name](agent, params)
+    if name.startswith(_OF_THE_WORKSPACE):
+        return {"result": await _workspace(agent, name.removeprefix("x.ai/"), params)}
     raise method_not_found(f"unknown ACP extension method: {name}")
 
 
@@ -116,6 +118,32 @@ async def _rename(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
     return {"success": True}
 
 
+# -- the workspace ---------------------------------------------------------------------------------
+
+_OF_THE_WORKSPACE = ("x.ai/git/", "x.ai/hunk-tracker/")
+
+
+async def _workspace(agent: Agent, name: str, params: Mapping[str, Any]) -> Any:
+    """Repository and hunks of a session."""
+    from harness.workspace.service import METHODS
+    from harness.workspace.vcs import GitError
+
+    if name not in METHODS:
+        raise method_not_found()
+    try:
+        return await METHODS[name](agent.held(params).actor.workspace, params)
+    except ValueError as error:
+        raise invalid_params(f"invalid params: {error}") from error
+    except (GitError, OSError) as error:
+        raise AcpError(INTERNAL_ERROR, "Internal error", str(error)) from error
+
+
+async def _rewind_points(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
+    from harness.workspace.service import rewind_points
+
+    return rewind_points(agent.held(params).actor.workspace)
+
+
 # -- tasks -----------------------------------------------------------------------------------------
 
 
@@ -177,6 +205,7 @@ _BARE: Mapping[str, Method] = {
     "x.ai/session/usage": _usage,
     "x.ai/session/rename": _rename,
     "x.ai/commands/list": _commands,
+    "x.ai/rewind/points": _rewind_points,
 }
 _NOTICES: Mapping[str, Method] = {
     "x.ai/queue/remove": _queue_remove,
