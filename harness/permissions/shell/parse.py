@@ -8,6 +8,7 @@ by ``&&``, ``||``, ``;``, ``|`` and line ends: only then are its commands all th
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -68,6 +69,9 @@ _NO_ARGUMENT = frozenset(
 )
 #: Commands with a node kind of their own.
 _KEYWORDS = frozenset({"declaration_command", "unset_command", "test_command"})
+#: A line that goes on: an even number of backslashes before it are characters of their own.
+_CONTINUED = re.compile(r"(?<!\\)((?:\\\\)*)\\\n")
+_NEGATION = re.compile(r"(?<![\w$\"'])!\s+")
 #: Bytes of which the grammar and bash, or a reader's eye, make different things.
 _STRANGE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u0085\u00a0\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
@@ -80,21 +84,29 @@ def parse(text: str) -> Script:
     if _STRANGE.search(text):
         obstacles.append("it holds control or invisible characters")
     forms = [text]
-    if "\\\n" in text:
+    joined = _CONTINUED.sub(r"\1", text)
+    if joined != text:
         # bash joins continued lines before anything else, except in quotes, comments and heredocs: where
         # any of these may be, both readings are looked at and neither is trusted
-        forms = [text.replace("\\\n", "")]
+        forms = [joined]
         if re.search("['#]|<<", text):
             forms.append(text)
             obstacles.append("lines are continued among quotes or comments")
+    if "``" in text:  # the grammar swallows what stands behind empty backquotes
+        forms.append(text.replace("``", ""))
+        obstacles.append("it holds empty backquotes")
     walk = _Walk()
     broken = False
     for form in forms:
-        root = tree_sitter.Parser(_LANGUAGE).parse(form.encode("utf-8", "surrogateescape")).root_node
+        root = _tree(form)
         walk.visit(root, (), piped=False)
         broken = broken or root.has_error
     if broken:
         obstacles.append("the shell grammar does not accept it")
+        for other in dict.fromkeys(
+            (_NEGATION.sub("", text), text.replace("$((", "$( (").replace("))", ") )"))
+        ):
+            walk.visit(_tree(other), (), piped=False)  # bash knows more; what is denied may show
     return Script(
         tuple(walk.commands),
         tuple(dict.fromkeys([*obstacles, *walk.obstacles])),
@@ -103,8 +115,17 @@ def parse(text: str) -> Script:
     )
 
 
+def _tree(text: str) -> tree_sitter.Node:
+    return tree_sitter.Parser(_LANGUAGE).parse(text.encode("utf-8", "surrogateescape")).root_node
+
+
 def _text(node: tree_sitter.Node) -> str:
     return (node.text or b"").decode("utf-8", "surrogateescape")
+
+
+def _gaps(node: tree_sitter.Node) -> bool:
+    """Whether the parts of a word do not touch."""
+    return any(a.end_byte != b.start_byte for a, b in itertools.pairwise(node.children))
 
 
 class _Walk:
@@ -133,12 +154,14 @@ class _Walk:
                 self._backquotes(_text(node))
             for child in node.children:
                 self.listed &= child.type not in ("&", "|&")
-                self.visit(child, redirects if kind in _LISTING else (), piped=piped and kind in _LISTING)
+                inner = redirects if kind in _LISTING or kind == "negated_command" else ()
+                self.visit(child, inner, piped=piped and kind in _LISTING)
 
     def _redirected(self, node: tree_sitter.Node, outer: tuple[tree_sitter.Node, ...], piped: bool) -> None:
         own = tuple(c for c in node.named_children if c.type.endswith("_redirect"))
         body = [c for c in node.named_children if not c.type.endswith("_redirect")]
-        if not body:  # a redirection alone creates or empties a file
+        if not all(child.type == "command" for child in body) or not body:
+            # of a group of commands, or of nothing at all: it creates or empties a file as well
             self.commands.append(Command((), (), tuple(self._redirects(own)), source=_text(node)))
             self.listed = False
         for child in body:
@@ -155,6 +178,7 @@ class _Walk:
             children = [] if node.type == "test_command" else node.children[1:]
         redirects = (*own, *outer)
         behind = [written for node in redirects for written in self._behind(node)]
+        self.listed &= not behind
         for written in [*self._written(children), *behind]:
             word = read_word(written)
             if word is None:
@@ -185,6 +209,8 @@ class _Walk:
         found: list[str] = []
         end, argument = -1, False
         for node in nodes:
+            if node.type == "concatenation" and _gaps(node):
+                self.obstacles.append("a word in it cannot be read")
             touching = node.start_byte == end
             end = node.end_byte
             if node.type in _NO_ARGUMENT:

@@ -133,6 +133,8 @@ _OPAQUE = names(
 _SHELLS = frozenset(
     {"bash", "sh", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish", "csh", "tcsh", "yash"}
 )
+#: Behind ``!`` the grammar takes these for programs.
+_KEYWORDS = names("! { } if then elif else fi for do done while until case esac select function in")
 _SHELL_VALUED = frozenset({"--rcfile", "--init-file"})
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
@@ -145,6 +147,8 @@ def unwrap(command: Command) -> Inner:
     if not words[0].fixed:
         return Inner(obstacle="what it runs is decided only when it runs")
     name, arguments = command.name, words[1:]
+    if words[0].plain and name in _KEYWORDS:
+        return Inner(_after(command, arguments, _Form()), obstacle="a keyword stands where a program should")
     if name in _SHELLS:
         return _shell(command, arguments)
     if name == "eval":

@@ -69,8 +69,8 @@ def tree() -> MemoryFileSystem:
     for name in ("a", "b", "secret.txt", "src/m.py", "sub/x.py"):
         fs.replace_atomic(f"{CWD}/{name}", b"x\n")
     fs.replace_atomic(f"{CWD}/.git/config", b"[core]\n\tbare = false\n")
-    fs.symlink("secret.txt", f"{CWD}/lnk")
-    fs.symlink("/etc", f"{CWD}/etc-link")
+    fs.symlink(f"{CWD}/lnk", "secret.txt")
+    fs.symlink(f"{CWD}/etc-link", "/etc")
     return fs
 
 
