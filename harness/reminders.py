@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from harness.limits import LIMITS, SIZES
 from harness.registry.contract import Names, ToolKind
 
-__all__ = ["TAG", "Ended", "completions", "concatenated", "new_skills", "wrap"]
+__all__ = ["TAG", "Ended", "completions", "concatenated", "new_skills", "others_running", "wrap"]
 
 TAG = "system-reminder"
 
@@ -86,6 +86,16 @@ def _still_running(running: Mapping[str, str], names: Names) -> str:
     if tool := names.tool(ToolKind.KILL_TASK):
         text += f" If one of them does the same work twice, end it with {tool}."
     return text
+
+
+def others_running(others: Sequence[tuple[str, float, str]], names: Names) -> str:
+    """At the start of a task: which others run (id, seconds so far, what it does), the newest first."""
+    what = "task still runs" if len(others) == 1 else "tasks still run"
+    lines = [f"{len(others)} other background {what}:"]
+    lines += [f'- "{task_id}" (for {seconds:.0f}s): {text}' for task_id, seconds, text in others]
+    if tool := names.tool(ToolKind.KILL_TASK):
+        lines.append(f"If one of them does the same work, end it with {tool} before you start more.")
+    return "\n".join(lines)
 
 
 def _duration(seconds: float) -> str:

@@ -218,7 +218,14 @@ class ToolBridge:
         """The ends of background tasks that this result, an earlier one or a wake have not told."""
         terminal = self._session.terminal
         terminal.tell(output.settles)
-        return reminders.completions(self.drain_completions(), self._running(), self._toolset.names)
+        names, ended = self._toolset.names, self.drain_completions()
+        own = output.fields.get("task_id", output.fields.get("taskId"))
+        running = [t for t in terminal.tasks(self._session.id, with_output=False) if not t.completed]
+        others = [t for t in reversed(running) if t.task_id != own]
+        if output.type == "BackgroundTaskStarted":
+            told = [reminders.others_running([(t.task_id, t.duration, _work(t)) for t in others], names)]
+            return [*reminders.completions(ended, {}, names), *(told if others else ())]
+        return reminders.completions(ended, {t.task_id: _work(t) for t in reversed(others)}, names)
 
     def _new_skills(self, _: ToolOutput) -> list[str]:
         listing = self.skills.announce()
@@ -247,9 +254,6 @@ class ToolBridge:
         terminal = self._session.terminal
         untold = {task.task_id: task for task in terminal.untold(self._session.id)}
         return [_ended(untold[task_id]) for task_id in terminal.tell(list(untold))]
-
-    def _running(self) -> dict[str, str]:
-        return {t.task_id: t.description or t.label for t in self.list_tasks() if not t.completed}
 
     # -- skills and state --------------------------------------------------------------------------
 
@@ -321,6 +325,10 @@ def _refusal(failure: str, why: str, text: str) -> ToolOutput:
 
 def _short(absent: Mapping[str, Reason], name: str) -> Reason | None:
     return next((reason for key, reason in absent.items() if key.rpartition(":")[2] == name), None)
+
+
+def _work(task: Snapshot) -> str:
+    return task.description or task.label
 
 
 def _ended(task: Snapshot) -> reminders.Ended:

@@ -57,7 +57,7 @@ class Terminal:
         self.written = set[str]()
         self.asked = list[tuple[str, str]]()
 
-    def tasks(self, owner: str | None) -> list[Snapshot]:
+    def tasks(self, owner: str | None, *, with_output: bool = True) -> list[Snapshot]:
         return [task for task in self.all if task.owner == owner]
 
     def untold(self, owner: str | None) -> list[Snapshot]:
@@ -345,6 +345,21 @@ async def test_an_end_is_told_once_by_the_next_result() -> None:
     assert '"c"' not in first.prompt_text
     assert second.prompt_text == "for the model"
     assert first.output.raw() == second.output.raw()
+
+
+async def test_the_start_of_a_task_names_the_others_that_run() -> None:
+    async def start(_: Mapping[str, Any], context: CallContext) -> ToolOutput:
+        return ToolOutput("BackgroundTaskStarted", {"task_id": "new"}, "started")
+
+    over = bridge(Scripted(start), RUN, OUTPUT, KILL)
+    terminal = over._session.terminal
+    terminal.all.append(snapshot("new", finished=None))
+    assert (await called(over, "work")).prompt_text == "started"
+    terminal.all += [snapshot("a", finished=None), snapshot("b", finished=None, duration=61.0), snapshot("c")]
+    text = (await called(over, "work")).prompt_text
+    assert '2 other background tasks still run:\n- "b" (for 61s): make b\n- "a" (for 5s)' in text
+    assert '"c" has ended' in text
+    assert '"new"' not in text
 
 
 async def test_an_end_that_the_result_itself_tells_is_not_told_again() -> None:
