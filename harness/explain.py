@@ -34,7 +34,7 @@ from harness.outcome import Notification, ToolFault, ToolOutput
 from harness.permissions import GrantStore, PermissionGate, load_settings, project_root
 from harness.registry.capabilities import CapabilityMode
 from harness.registry.contract import ClientContract, Resource
-from harness.registry.overview import grouped, overview
+from harness.registry.overview import overview, render
 from harness.registry.presets import DEFAULT, PRESETS, PresetError, preset, wanted
 from harness.registry.toolset import Toolset
 from harness.session.gate import Gate, GateCall
@@ -42,7 +42,7 @@ from harness.session.presentation import view_call
 from harness.toolbridge import ParsedCall, ToolBridge
 from harness.tools import default_registry
 from harness.tools.plan_mode import PlanMode
-from harness.workspace.containment import contain
+from harness.workspace.containment import PROFILES, Containment, ProfileName, contain
 from harness.workspace.executor import HostExecutor
 from harness.workspace.host_filesystem import HostFileSystem
 from harness.workspace.session import WorkspaceSession
@@ -55,31 +55,6 @@ CALL = "explained"
 
 #: The keys of a tool's small input projection that are paths.
 _PATHS = ("path", "directory", "cwd")
-
-
-# -- the toolset -----------------------------------------------------------------------------------
-
-
-def _print_overview(document: Mapping[str, Any]) -> None:
-    from rich.console import Console
-    from rich.padding import Padding
-
-    console = Console(highlight=False, markup=False)
-    rows = document["tools"]
-    wide = max((len(row["name"]) for row in rows), default=0)
-    for row in rows:
-        console.print(f"{row['name']:<{wide}}  {row['id']}", soft_wrap=True)
-        changes = "reads only" if row["read_only"] else "may change something"
-        console.print(Padding(f"{row['kind']}, {changes}", (0, 0, 0, 4)))
-        if row["inputs"]:
-            console.print(Padding(", ".join(row["inputs"]), (0, 0, 0, 4)))
-    for key, reason in document["concessions"].items():
-        console.print(f"\n{key} goes without something: {reason}")
-    for why, keys in grouped(document["absent"]).items():
-        console.print(f"\nAbsent, {why}:")
-        console.print(Padding(", ".join(keys), (0, 0, 0, 2)))
-    for warning in document["warnings"]:
-        console.print(f"\nWarning: {warning}")
 
 
 # -- one call --------------------------------------------------------------------------------------
@@ -121,7 +96,7 @@ class _Terminal:
 
 
 async def explain(
-    bridge: ToolBridge, session: WorkspaceSession, name: str, arguments: str, *, yes: bool = False
+    bridge: ToolBridge, session: WorkspaceSession, name: str, arguments: str, held: Containment, *, yes: bool
 ) -> Record:
     """Run one call and tell every step of it."""
     record = Record()
@@ -148,6 +123,7 @@ async def explain(
     if not await _passes(record, _gate(session, person), parsed, session, person):
         return record
     await _add_paths(record, parsed, session)
+    record.add("cwd", session.cwd, f"commands contained: {_contained(held)}")
     return await _run(record, bridge, session, parsed, person)
 
 
@@ -197,8 +173,14 @@ async def _add_paths(record: Record, parsed: ParsedCall, session: WorkspaceSessi
         if isinstance(given, str) and given:
             lines.append(f"{given} → {await _leads_to(session, given)}")
     record.add("path", *(lines or ["none in the arguments"]))
-    held = contain(None, session.cwd).report()
-    record.add("cwd", session.cwd, f"contained: {held['contained']}, {held['reason']}")
+
+
+def _contained(held: Containment) -> str:
+    report = held.report()
+    if not held.contained:
+        return f"no, {report['reason']}"
+    network = "" if report["network"] else ", no network"
+    return f"{report['contained']}, may write {', '.join(report['writable']) or 'nothing'}{network}"
 
 
 async def _leads_to(session: WorkspaceSession, given: str) -> str:
@@ -288,6 +270,13 @@ def _arguments() -> argparse.ArgumentParser:
         choices=[str(one) for one in Resource],
         help="the client lacks this",
     )
+    parser.add_argument(
+        "--contain",
+        metavar="PROFILE",
+        choices=[str(name) for name in ProfileName],
+        default="off",
+        help=f"what commands may reach: {', '.join(ProfileName)}",
+    )
     parser.add_argument("--json", action="store_true", help="the toolset as JSON")
     return parser
 
@@ -310,22 +299,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps(document, indent=2)) if args.json else _print_overview(document)
         return DONE
     name, _, rest = args.explain.strip().partition(" ")
-    record = asyncio.run(_explained(toolset, cwd, name, rest.strip(), args.yes))
+    held = contain(PROFILES[ProfileName(args.contain)], str(cwd))
+    record = asyncio.run(_explained(toolset, cwd, name, rest.strip(), held, args.yes))
     print(record)
     return FAILED if record.failed else DONE
 
 
-async def _explained(toolset: Toolset, cwd: Path, name: str, arguments: str, yes: bool) -> Record:
+def _print_overview(document: Mapping[str, Any]) -> None:
+    from rich.console import Console
+
+    render(document, Console(highlight=False, markup=False))
+
+
+async def _explained(
+    toolset: Toolset, cwd: Path, name: str, arguments: str, held: Containment, yes: bool
+) -> Record:
     """One call in a session of its own, whose logs and plan go with it."""
     environment = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="grok-gateway-explain-") as logs:
-        terminal = Terminal(log_directory=logs, environ=environment)
+        terminal = Terminal(log_directory=logs, environ=environment, wrap=held.wrap)
         session = WorkspaceSession(
             f"explain-{secrets.token_hex(4)}",
             str(cwd),
             fs=HostFileSystem(),
             env=environment,
-            executor=HostExecutor(environment),
+            executor=HostExecutor(environment, held.wrap),
             terminal=terminal,
             mode=toolset.mode,
         )
@@ -333,7 +331,7 @@ async def _explained(toolset: Toolset, cwd: Path, name: str, arguments: str, yes
         bridge = ToolBridge(toolset, session)
         bridge.resources.get(PlanMode).path = f"{logs}/plan.md"  # not a file in the person's folder
         try:
-            return await explain(bridge, session, name, arguments, yes=yes)
+            return await explain(bridge, session, name, arguments, held, yes=yes)
         finally:
             await terminal.close()
 

@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", metavar="NAME", help="another toolset to start from")
     parser.add_argument("--mode", metavar="MODE", help="read_only, read_write, execute or all")
     parser.add_argument("--without", metavar="RESOURCE", action="append", help="what the client lacks")
+    parser.add_argument("--contain", metavar="PROFILE", help="off, workspace, read-only or strict")
     parser.add_argument("--json", action="store_true", help="the toolset as JSON")
 
 
@@ -35,7 +36,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _flags(args: argparse.Namespace) -> list[str]:
     flags = list[str]()
-    for name in ("explain", "cwd", "preset", "mode"):
+    for name in ("explain", "cwd", "preset", "mode", "contain"):
         if (value := getattr(args, name)) is not None:
             flags.append(f"--{name}={value}")
     flags += [f"--without={value}" for value in args.without or ()]

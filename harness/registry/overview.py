@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.registry.registry import Registry
 from harness.registry.toolset import EffectiveTool, Toolset
 
-__all__ = ["grouped", "overview"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["grouped", "overview", "render"]
 
 
 def overview(toolset: Toolset, registry: Registry, listed: Sequence[str]) -> dict[str, Any]:
@@ -43,3 +46,24 @@ def grouped(absent: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
         why = "because this engine has no such tool" if one["stage"] == "unregistered" else one["reason"]
         groups.setdefault(why, []).append(key)
     return groups
+
+
+def render(document: Mapping[str, Any], console: Console) -> None:
+    """The overview for a person."""
+    from rich.padding import Padding
+
+    rows = document["tools"]
+    wide = max((len(row["name"]) for row in rows), default=0)
+    for row in rows:
+        console.print(f"{row['name']:<{wide}}  {row['id']}", soft_wrap=True)
+        changes = "reads only" if row["read_only"] else "may change something"
+        console.print(Padding(f"{row['kind']}, {changes}", (0, 0, 0, 4)))
+        if row["inputs"]:
+            console.print(Padding(", ".join(row["inputs"]), (0, 0, 0, 4)))
+    for key, reason in document["concessions"].items():
+        console.print(f"\n{key} goes without something: {reason}")
+    for why, keys in grouped(document["absent"]).items():
+        console.print(f"\nAbsent, {why}:")
+        console.print(Padding(", ".join(keys), (0, 0, 0, 2)))
+    for warning in document["warnings"]:
+        console.print(f"\nWarning: {warning}")

@@ -52,7 +52,7 @@ def test_a_read_is_told_from_the_name_to_both_projections(
     assert json.loads(told["parsed"]) == {"variant": "ReadFile", "target_file": "x.txt", "offset": 1}
     assert told["gate"] == "allowed without asking"
     assert told["path"] == f"x.txt → {tmp_path / 'x.txt'}"
-    assert told["cwd"] == f"{tmp_path}\ncontained: no, no profile is chosen"
+    assert told["cwd"] == f"{tmp_path}\ncommands contained: no, no profile is chosen"
     assert told["effect"].startswith("no file changed, no task left\ntook ")
     completeness, client = told["client"].split("\n")[:2]
     assert completeness == "complete"
@@ -116,6 +116,21 @@ def test_the_record_says_where_an_ignored_path_leads(
     (tmp_path / "secret.txt").write_text("x\n")
     _, told = record(capsys, tmp_path, 'read_file {"target_file": "./secret.txt"}')
     assert told["path"] == f"./secret.txt → {tmp_path / 'secret.txt'}, ignored by git"
+
+
+def test_what_is_not_contained_says_so_and_what_is_cannot_reach_far(
+    tmp_path: Path, own_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    far = own_home / "far.txt"
+    arguments = json.dumps({"command": f"echo x > {far}; echo x > near.txt", "description": "d"})
+    _, told = record(capsys, tmp_path, f"run_terminal_command {arguments}", "--yes", "--contain=strict")
+    held = told["cwd"].split("\n")[1]
+    if held.startswith("commands contained: bwrap"):
+        assert held == f"commands contained: bwrap, may write {tmp_path}, no network"
+        assert (far.exists(), (tmp_path / "near.txt").exists()) == (False, True)
+    else:
+        assert held.startswith("commands contained: no, bwrap ")
+        assert (far.exists(), (tmp_path / "near.txt").exists()) == (True, True)
 
 
 def test_nothing_is_left_in_the_folder_or_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
