@@ -18,6 +18,7 @@ from harness.hook_runner import ClientHooks
 from harness.hooks import HookError, parse_hooks
 from harness.model.client import ChatClient
 from harness.permissions import GrantStore, Mode, PermissionGate, load_settings, parse_mode, project_root
+from harness.permissions.sources import folder_trusted
 from harness.registry.presets import DEFAULT, preset
 from harness.registry.registry import Registry
 from harness.session.actor import SessionActor
@@ -26,9 +27,12 @@ from harness.session.gate import GateCall
 from harness.session.instructions import opening
 from harness.session.updates import Update
 from harness.session.wishes import SessionWishes, WishError
+from harness.skills import Skill
 from harness.toolbridge import ToolBridge
 from harness.tools import default_registry
 from harness.tools.plan_mode import PlanMode
+from harness.workspace.containment import Containment, profile_named
+from harness.workspace.discovery import Places, discover_rules, discover_skills
 from harness.workspace.executor import HostExecutor
 from harness.workspace.host_filesystem import HostFileSystem
 from harness.workspace.ops import ToolsChanged, WorkspaceOps
@@ -67,10 +71,11 @@ class Assembly:
         self._ops = WorkspaceOps(
             fs=self._fs,
             env=self._environ,
-            executor=HostExecutor(self._environ),
+            executors=lambda contained: HostExecutor(self._environ, contained.wrap),
             terminals=self._terminal,
             composer=lambda session, config: self._registry.compose(config, session.mode),
             default=preset(DEFAULT, self._registry),
+            profile=profile_named(self._environ.get("GROK_SANDBOX", "")),
             on_change=self._tools_changed,
         )
 
@@ -95,7 +100,8 @@ class Assembly:
             fields = {"notificationType": "permission_prompt", "message": message, "level": "info"}
             hooks.tell("notification", fields, "")
 
-        gate = await asyncio.to_thread(self._gate, wishes, root, client, asked)
+        trusted = wishes.trusted or folder_trusted(wishes.cwd, root, self._home, self._environ)
+        gate = await asyncio.to_thread(self._gate, wishes, root, client, asked, trusted)
         hooks = ClientHooks(
             wishes.id,
             wishes.cwd,
@@ -126,7 +132,7 @@ class Assembly:
                 client=client,
                 model=self._model,
                 endpoint=wishes.endpoint,
-                head=self._opening(wishes, bridge),
+                head=await asyncio.to_thread(self._opening, wishes, bridge, trusted),
                 publish=self._publish,
                 changed=lambda: self._changed(wishes.id),
                 set_plan_mode=set_plan_mode,
@@ -154,15 +160,20 @@ class Assembly:
         return found.root if found else None
 
     # -- parts ---------------------------------------------------------------------------------------
-    def _terminal(self, session_id: str, environ: Mapping[str, str]) -> Terminal:
-        directory = self._folders[session_id] / "terminal"
-        return Terminal(log_directory=str(directory), environ=environ, session_id=session_id)
+    def _terminal(self, session_id: str, environ: Mapping[str, str], contained: Containment) -> Terminal:
+        directory = str(self._folders[session_id] / "terminal")
+        return Terminal(log_directory=directory, environ=environ, session_id=session_id, wrap=contained.wrap)
 
     def _gate(
-        self, wishes: SessionWishes, root: str, client: Client, asked: Callable[[GateCall], None]
+        self,
+        wishes: SessionWishes,
+        root: str,
+        client: Client,
+        asked: Callable[[GateCall], None],
+        trusted: bool,
     ) -> PermissionGate:
         home = self._environ.get("HOME") or "/"
-        settings = load_settings(wishes.cwd, root, self._home, Path(home), self._environ)
+        settings = load_settings(wishes.cwd, root, self._home, Path(home), self._environ, trusted=trusted)
         mode = parse_mode(wishes.permission_mode) if wishes.permission_mode else None
         if wishes.auto_approve:
             mode = Mode.AUTO
@@ -182,7 +193,11 @@ class Assembly:
             on_prompt=asked,
         )
 
-    def _opening(self, wishes: SessionWishes, bridge: ToolBridge) -> list[dict[str, Any]]:
+    def _opening(self, wishes: SessionWishes, bridge: ToolBridge, trusted: bool) -> list[dict[str, Any]]:
+        """What the model is told first, with the rules and skills that are found on the way."""
+        places = Places(wishes.cwd, self._environ.get("HOME"), str(self._home), trusted)
+        found = (skill for skill in discover_skills(self._fs, places) if skill.model_invocable)
+        bridge.discover_skills(Skill(skill.name, skill.description, skill.path) for skill in found)
         return opening(
             cwd=wishes.cwd,
             shell=self._environ.get("SHELL") or "/bin/sh",
@@ -190,6 +205,8 @@ class Assembly:
             today=datetime.datetime.now().astimezone().date(),
             rules=wishes.rules,
             override=wishes.system_prompt,
+            rule_files=discover_rules(self._fs, places, self._environ),
+            skills=bridge.skills.announce(wishes.endpoint.context_window),
         )
 
     def _tools_changed(self, change: ToolsChanged) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from harness.limits import LIMITS
 
-__all__ = ["PROFILES", "Containment", "Profile", "ProfileName", "contain"]
+__all__ = ["PROFILES", "Containment", "Profile", "ProfileName", "contain", "profile_named"]
 
 
 class ProfileName(enum.StrEnum):
@@ -49,6 +49,15 @@ PROFILES: Mapping[ProfileName, Profile | None] = {
     ProfileName.READ_ONLY: Profile(writable_workspace=False),
     ProfileName.STRICT: Profile(visible=_SYSTEM, network=False),
 }
+
+
+def profile_named(name: str) -> Profile | None:
+    """The profile a setting names.  A name that is none raises: nobody wants it to mean "off"."""
+    try:
+        return PROFILES[ProfileName(name or "off")]
+    except ValueError as error:
+        raise ValueError(f"no containment is called {name}; there are {', '.join(ProfileName)}") from error
+
 
 #: Runs a command and says whether it ended well.
 Probe = Callable[[Sequence[str]], bool]

@@ -11,11 +11,12 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.registry.capabilities import CapabilityMode, within
 from harness.registry.config import ToolServerConfig
 from harness.registry.toolset import Toolset
+from harness.workspace.containment import Containment, Profile, contain
 from harness.workspace.filesystem import FileSystem
 from harness.workspace.hunks import HunkMode, HunkTracker
 from harness.workspace.refusal import Refusal, RefusalCode
@@ -33,8 +34,8 @@ _T = TypeVar("_T")
 
 #: Composes the tools of a session from a configuration; runs in a thread.
 Composer = Callable[[WorkspaceSession, ToolServerConfig], Toolset]
-#: Makes the terminal of a session from its id and environment.
-TerminalFactory = Callable[[str, Mapping[str, str]], "Terminal"]
+#: Makes the terminal of a session from its id, its environment and what contains it.
+TerminalFactory = Callable[[str, Mapping[str, str], Containment], "Terminal"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,15 +70,18 @@ class WorkspaceOps:
         *,
         fs: FileSystem,
         env: Mapping[str, str],
-        executor: Executor,
+        executors: Callable[[Containment], Executor],
         terminals: TerminalFactory,
         composer: Composer,
         default: ToolServerConfig,
+        profile: Profile | None = None,
         on_change: Callable[[ToolsChanged], None] = lambda _change: None,
     ) -> None:
+        """``profile`` contains what sessions run, each in its own directory; see `containment`."""
         self._fs = fs
         self._env = dict(env)
-        self._executor = executor
+        self._executors = executors
+        self._profile = profile
         self._terminals = terminals
         self._composer = composer
         self._default = default
@@ -105,16 +109,7 @@ class WorkspaceOps:
     ) -> WorkspaceSession:
         """A root session: it may do everything and fork without bound."""
         self._may_open(session_id)
-        session = WorkspaceSession(
-            session_id,
-            cwd,
-            fs=self._fs,
-            env={**self._env, **(env or {})},
-            executor=self._executor,
-            terminal=self._terminals(session_id, {**self._env, **(env or {})}),
-            hunks=hunks or HunkTracker(HunkMode.ALL_DIRTY),
-            display_cwd=display_cwd,
-        )
+        session = self._made(session_id, cwd, {**self._env, **(env or {})}, hunks, display_cwd=display_cwd)
         return await self._open(session, config or self._default, config is not None)
 
     async def fork(
@@ -142,15 +137,11 @@ class WorkspaceOps:
         if generations is not None:
             left = generations if left is None else min(left, generations)
         inherited = {**parent.session.env, **(env or {})}
-        session = WorkspaceSession(
+        session = self._made(
             session_id,
             cwd or parent.session.cwd,
-            fs=self._fs,
-            env=inherited,
-            executor=self._executor,
-            terminal=self._terminals(session_id, inherited),
+            inherited,
             mode=mode,
-            hunks=HunkTracker(HunkMode.ALL_DIRTY),
             display_cwd=parent.session.display_cwd if cwd is None else None,
             depth=parent.session.depth + 1,
             fork_budget=left,
@@ -173,15 +164,7 @@ class WorkspaceOps:
             session = self._held[session_id].session
         else:
             self._may_open(session_id)
-            session = WorkspaceSession(
-                session_id,
-                cwd,
-                fs=self._fs,
-                env=self._env,
-                executor=self._executor,
-                terminal=self._terminals(session_id, self._env),
-                hunks=hunks or HunkTracker(HunkMode.ALL_DIRTY),
-            )
+            session = self._made(session_id, cwd, self._env, hunks)
             self._held[session_id] = _Held(session, _Installed(self._default, explicit=False))
         held = self._held[session_id]
         async with held.lock:
@@ -300,6 +283,27 @@ class WorkspaceOps:
             raise Refusal(RefusalCode.SHUTTING_DOWN, "the workspace is shutting down")
         if session_id in self._held:
             raise Refusal(RefusalCode.EXISTS, f"session {session_id} exists already")
+
+    def _made(
+        self,
+        session_id: str,
+        cwd: str,
+        env: Mapping[str, str],
+        hunks: HunkTracker | None = None,
+        **options: Any,
+    ) -> WorkspaceSession:
+        contained = contain(self._profile, cwd)
+        return WorkspaceSession(
+            session_id,
+            cwd,
+            fs=self._fs,
+            env=env,
+            executor=self._executors(contained),
+            terminal=self._terminals(session_id, env, contained),
+            hunks=hunks or HunkTracker(HunkMode.ALL_DIRTY),
+            containment=contained,
+            **options,
+        )
 
     async def _open(
         self, session: WorkspaceSession, config: ToolServerConfig, explicit: bool

@@ -22,6 +22,7 @@ from harness.outcome import FaultKind, Notification, ToolFault
 from harness.registry.capabilities import CapabilityMode, allows
 from harness.registry.contract import ToolKind
 from harness.workspace import paths
+from harness.workspace.containment import Containment, contain
 from harness.workspace.filesystem import Entry, Expected, FileContent, FileKind, FileSystem, Stat, os_error
 from harness.workspace.hunks import HunkTracker, Restored
 from harness.workspace.ignore import IgnoreRules
@@ -62,6 +63,7 @@ class WorkspaceSession:
         terminal: Terminal,
         mode: CapabilityMode = CapabilityMode.ALL,
         hunks: HunkTracker | None = None,
+        containment: Containment | None = None,
         display_cwd: str | None = None,
         depth: int = 0,
         fork_budget: int | None = None,
@@ -73,6 +75,8 @@ class WorkspaceSession:
         self.env = dict(env)
         self.executor = executor
         self.mode = mode
+        #: What bounds the programs this session runs; `report` says so.
+        self.containment = containment or contain(None, cwd)
         self.hunks = hunks or HunkTracker()
         self.rewind = RewindPoints()
         self.depth = depth

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.workspace.containment import PROFILES, Containment, Profile, ProfileName, contain
+from harness.workspace.containment import PROFILES, Containment, Profile, ProfileName, contain, profile_named
 from harness.workspace.executor import Execution, HostExecutor
 from harness.workspace.terminal import Command, Deadline, Terminal
 
@@ -21,6 +21,13 @@ def test_no_profile() -> None:
     made = contain(PROFILES[ProfileName.OFF], "/w")
     assert made.report() == {"contained": "no", "reason": "no profile is chosen"}
     assert made.wrap(["a", "b"], "/w") == ["a", "b"]
+
+
+def test_a_name_that_is_no_profile() -> None:
+    assert profile_named("") is None
+    assert profile_named("workspace") is WORKSPACE
+    with pytest.raises(ValueError, match="strict"):
+        profile_named("stric")
 
 
 def test_no_program() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from harness.registry.capabilities import CapabilityMode
 from harness.registry.config import ToolConfig, ToolServerConfig
+from harness.workspace.containment import Containment
 from harness.workspace.executor import Executed, Execution
 from harness.workspace.memory_filesystem import MemoryFileSystem
 from harness.workspace.ops import ToolsChanged, WorkspaceOps
@@ -63,14 +64,14 @@ class World:
         self.ops = WorkspaceOps(
             fs=MemoryFileSystem(),
             env={"HOME": "/home/me", "A": "1"},
-            executor=NoPrograms(),
+            executors=lambda _contained: NoPrograms(),
             terminals=self._terminal,
             composer=self.composer,
             default=config("read"),
             on_change=self.changes.append,
         )
 
-    def _terminal(self, session_id: str, env: Mapping[str, str]) -> Any:
+    def _terminal(self, session_id: str, env: Mapping[str, str], contained: Containment) -> Any:
         self.terminals.append(Terminal(session_id, env))
         return self.terminals[-1]
 
