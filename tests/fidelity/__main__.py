@@ -40,18 +40,28 @@ async def main() -> int:
                 write_readable(recording, options.records / (recording.engine if options.against else ""))
     if options.report:
         options.report.write_text(report(outcomes), "utf-8")
+    print(table(outcomes))
+    print(f"seed {options.seed}")
+    return int(any(o.unexplained for o in outcomes))
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """Scenario by scenario, and the share that is identical."""
+    lines = [f"{o.scenario.label:<38} {o.verdict}" for o in outcomes]
     same = sum(not o.differences for o in outcomes)
-    print(f"{same} of {len(outcomes)} identical (seed {options.seed})")
-    return 0
+    meant = sum(bool(o.differences) and not o.unexplained for o in outcomes)
+    share = 100 * same / max(1, len(outcomes))
+    lines.append(f"{same} of {len(outcomes)} identical ({share:.0f} %), {meant} differ as meant")
+    return "\n".join(lines)
 
 
 def show(outcome: Outcome, most: int) -> None:
-    word = f"{len(outcome.differences)} differences" if outcome.differences else "identical"
-    print(f"{outcome.scenario.label} [{outcome.scenario.part}]: {word} {outcome.seconds:.1f} s", flush=True)
+    count = f" ({len(outcome.unexplained)} of {len(outcome.differences)} unexplained)" if outcome.differences else ""
+    print(f"{outcome.scenario.label} [{outcome.scenario.part}]: {outcome.verdict}{count} {outcome.seconds:.1f} s", flush=True)
     for recording in outcome.recordings:
         if recording.failure:
             print(f"    {recording.engine} FAILED {tail(recording)}")
-    for difference in outcome.differences[:most]:
+    for difference in outcome.unexplained[:most]:
         print(f"    {difference}")
 
 
@@ -64,11 +74,11 @@ def report(outcomes: list[Outcome]) -> str:
     parts = collections.defaultdict[str, list[str]](list)
     for outcome in outcomes:
         lines = parts[outcome.scenario.part]
-        lines.append(f"\n## {outcome.scenario.label}: {len(outcome.differences)} differences")
+        lines.append(f"\n## {outcome.scenario.label}: {outcome.verdict}, {len(outcome.unexplained)} unexplained")
         lines.extend(f"- {r.engine} failed: {tail(r)}" for r in outcome.recordings if r.failure)
-        lines.extend(f"- {difference}" for difference in outcome.differences[:60])
+        lines.extend(f"- {difference}" for difference in outcome.unexplained[:60])
     common = collections.Counter(
-        key for o in outcomes for key in {(d.kind, d.place, d.first[:160], d.second[:160]) for d in o.differences}
+        key for o in outcomes for key in {(d.kind, d.place, d.first[:160], d.second[:160]) for d in o.unexplained}
     )
     shared = [(k, n) for k, n in common.most_common() if n > 2]
     text = ["# Shared by several scenarios (number of scenarios | kind | place: original ≠ embedded)"]

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from tests.fidelity.normaliser import ASYNCHRONOUS, DISTINCT, FOREIGN_CALLS, FOREIGN_PHASES, OPENING, REPEATED, TOOLS, Rule, Treatment, treatment
 from tests.fidelity.texts import data_of
 
-__all__ = ["Form", "Normaliser", "kinds"]
+__all__ = ["Form", "Normaliser", "first_query", "kinds"]
 
 Message = dict[str, Any]
 Form = dict[str, list[Any]]
@@ -105,7 +105,7 @@ class Normaliser:
         """A request at the model's endpoint; of messages that the call before had too, their number only."""
         body = dict(call["body"])
         messages = body.get("messages", [])
-        start = next((i for i, m in enumerate(messages) if m["role"] != "system" and _QUERY in str(m["content"])), 0)
+        start = first_query(messages)
         opening = " ".join(str(m.get("content")) for m in messages[:start])
         known = next((i for i, (m, old) in enumerate(zip(messages, before, strict=False)) if m != old), None)
         same = min(len(messages), len(before)) if known is None else known
@@ -175,6 +175,12 @@ class Normaliser:
 
     def _id(self, full: str) -> str:
         return self._ids.setdefault(full, f"<id {len(self._ids)}>")
+
+
+def first_query(messages: list[Message]) -> int:
+    """Where the engine's own opening (instructions, surroundings) ends and the user's first words stand."""
+    asks = (m.get("role") != "system" and _QUERY in str(m.get("content")) for m in messages)
+    return next((place for place, found in enumerate(asks) if found), 0)
 
 
 def _is_bytes(path: tuple[str, ...], value: list[Any]) -> bool:

@@ -25,6 +25,24 @@ class Outcome:
     differences: list[Difference]
     seconds: float
 
+    @property
+    def unexplained(self) -> list[Difference]:
+        """What differs without being meant to."""
+        meant = self.scenario.differs
+        return [d for d in self.differences if not any(m.covers(d.kind, d.place) for m in meant)]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it differs where it is meant to."""
+        meant = self.scenario.differs
+        return list(dict.fromkeys(m.reason for d in self.differences for m in meant if m.covers(d.kind, d.place)))
+
+    @property
+    def verdict(self) -> str:
+        if not self.differences:
+            return "identical"
+        return "different" if self.unexplained else f"differs as meant: {'; '.join(self.reasons)}"
+
 
 def form_of(scenario: Scenario, recording: Recording) -> Form:
     return Normaliser(recording.as_json(), scenario.rules, scenario.distinct, opening=scenario.number == 0).form()

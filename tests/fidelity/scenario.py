@@ -6,6 +6,7 @@ A script may draw words and numbers from its `Play`; both engines get the same o
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -14,14 +15,26 @@ from tests.fidelity.normaliser import Rule
 if TYPE_CHECKING:
     from tests.fidelity.play import Play
 
-__all__ = ["SCENARIOS", "Scenario", "scenario"]
+__all__ = ["SCENARIOS", "Deviation", "Scenario", "scenario"]
 
 Script = Callable[["Play"], Awaitable[None]]
 
 
 @dataclasses.dataclass(frozen=True)
+class Deviation:
+    """Where the embedded engine is meant to differ: a kind of message and a place in it, as shell patterns."""
+
+    kind: str
+    place: str
+    reason: str
+
+    def covers(self, kind: str, place: str) -> bool:
+        return fnmatch.fnmatchcase(kind, self.kind) and fnmatch.fnmatchcase(place, self.place)
+
+
+@dataclasses.dataclass(frozen=True)
 class Scenario:
-    """``part``: whose behaviour it shows; ``differs``: why the engines are meant to differ here, if they are.
+    """``part``: whose behaviour it shows; ``differs``: where the engines are meant to differ here, if they are.
 
     ``rules`` are this scenario's own additions to the normaliser's list; ``distinct`` kinds of lines whose number is
     a matter of time.
@@ -32,7 +45,7 @@ class Scenario:
     part: str
     script: Script
     env: dict[str, str]
-    differs: str = ""
+    differs: tuple[Deviation, ...] = ()
     rules: tuple[Rule, ...] = ()
     distinct: tuple[str, ...] = ()
 
@@ -49,7 +62,7 @@ def scenario(
     name: str,
     part: str,
     env: dict[str, str] | None = None,
-    differs: str = "",
+    differs: tuple[Deviation, ...] = (),
     rules: tuple[Rule, ...] = (),
     distinct: tuple[str, ...] = (),
 ) -> Callable[[Script], Script]:

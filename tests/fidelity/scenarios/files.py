@@ -150,7 +150,7 @@ async def listing(play: Play) -> None:
     await play.prompt(
         play.call("list_dir", {"target_directory": "."}),
         play.call("list_dir", {"target_directory": play.word()}),
-        play.call("grep", {"pattern": word}),
+        play.call("grep", {"pattern": word, "path": folder}),
         play.call("grep", {"pattern": word.upper(), "path": folder, "-i": True, "-C": 1}),
         play.call("grep", {"pattern": word, "glob": "*.py", "-A": 1}),
         play.call("grep", {"pattern": play.word()}),

@@ -20,7 +20,7 @@ def command(play: Play, text: str, **more: object) -> tuple[str, Message]:
 
 async def background(play: Play, text: str, **more: object) -> str:
     """Have a turn start a command in the background; its task id."""
-    await play.prompt(play.calls(command(play, text, background=True, **more)), play.say())
+    await play.prompt(play.calls(command(play, text, background=True, **more)), play.say(), play.say(), play.say())
     return await newest_task(play)
 
 
