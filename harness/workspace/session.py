@@ -23,7 +23,16 @@ from harness.registry.capabilities import CapabilityMode, allows
 from harness.registry.contract import ToolKind
 from harness.workspace import paths
 from harness.workspace.containment import Containment, contain
-from harness.workspace.filesystem import Entry, Expected, FileContent, FileKind, FileSystem, Stat, os_error
+from harness.workspace.filesystem import (
+    Entry,
+    Expected,
+    FileContent,
+    FileKind,
+    FileSystem,
+    Stat,
+    canonical,
+    os_error,
+)
 from harness.workspace.hunks import HunkTracker, Restored
 from harness.workspace.ignore import IgnoreRules
 from harness.workspace.paths import Base, PathHints, ResolvedPath
@@ -151,11 +160,16 @@ class WorkspaceSession:
 
         Names that begin with a dot and what git ignores are left out unless asked for.
         """
-        return await self._disk(lambda: list(self._walk(str(path), limit, hidden, ignored)))
+
+        def collected() -> list[WalkEntry]:
+            # The rules know canonical paths only; a session's own directory may be a link.
+            return list(self._walk(canonical(self.fs, str(path)), limit, hidden, ignored))
+
+        return await self._disk(collected)
 
     async def search(self, request: SearchRequest, *, cancelled: asyncio.Event | None = None) -> SearchResult:
         """Search file contents with ``rg`` where it is present, else with our own search."""
-        from harness.workspace.search import search
+        from harness.workspace.search.run import search
 
         return await search(self.fs, self.executor, self.env, request, cancelled or asyncio.Event())
 

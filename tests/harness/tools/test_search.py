@@ -18,10 +18,11 @@ from harness.outcome import FaultKind, ToolFault
 from harness.workspace.executor import HostExecutor
 from harness.workspace.host_filesystem import HostFileSystem
 from harness.workspace.memory_filesystem import MemoryFileSystem
-from harness.workspace.search import Mode, SearchRequest, SearchResult, in_memory, search
+from harness.workspace.search import Mode, SearchRequest, SearchResult
 from harness.workspace.search.globs import GlobError, Overrides, compile_glob
 from harness.workspace.search.pattern import PatternError, compile_pattern
 from harness.workspace.search.ripgrep import command_line
+from harness.workspace.search.run import in_memory, search
 from tests.harness.tools.conftest import Changed
 from tests.harness.workspace.conftest import HostTree
 
@@ -277,7 +278,7 @@ class TestOnTheHost:
         self, files: HostTree, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         files.put("evil.txt", "a" * 60 + "\n")
-        monkeypatch.setattr("harness.workspace.search.LIMITS", Changed(LIMITS, search=1))
+        monkeypatch.setattr("harness.workspace.search.run.LIMITS", Changed(LIMITS, search=1))
         result = await self.run(request(files.root, "^(a+)+$|^(a|a)*b"))
         assert result.exit_code in (0, 1)
         result = await self.run(request(files.root, "^(a+)+b$"))
@@ -300,7 +301,7 @@ class TestOnTheHost:
 
     async def test_output_is_bounded(self, files: HostTree, monkeypatch: pytest.MonkeyPatch) -> None:
         files.put("wide.txt", "needle\n" * 100_000)
-        monkeypatch.setattr("harness.workspace.search.SIZES", Changed(SIZES, grep_output=50_000))
+        monkeypatch.setattr("harness.workspace.search.run.SIZES", Changed(SIZES, grep_output=50_000))
         result = await self.run(request(files.root))
         assert result.truncated
         assert result.exit_code == 0
