@@ -18,7 +18,7 @@ from harness.limits import SIZES
 from harness.permissions.modes import Mode, parse_mode
 from harness.permissions.rules import Action, RuleSet, parse_rule, parse_section, unreadable
 
-__all__ = ["Settings", "load_settings"]
+__all__ = ["Settings", "folder_trusted", "load_settings"]
 
 _SYSTEM = Path("/etc/grok")
 
@@ -65,13 +65,18 @@ def load_settings(
     load.toml(grok_home / "config.toml", own=True)
     for name in ("settings.json", "settings.local.json"):
         load.json(home / ".claude" / name, own=True)
-    trusted = trusted or environ.get("GROK_FOLDER_TRUST") == "0" or _trusted(grok_home, cwd, root)
+    trusted = trusted or folder_trusted(cwd, root, grok_home, environ)
     for folder in _project(cwd, root):
         if folder not in (home, grok_home.parent):  # those files have been read as the user's own
             load.toml(folder / ".grok" / "config.toml", allow=trusted)
             for name in ("settings.json", "settings.local.json"):
                 load.json(folder / ".claude" / name, allow=trusted, own=trusted)
     return load.settings()
+
+
+def folder_trusted(cwd: str, root: str, grok_home: Path, environ: Mapping[str, str]) -> bool:
+    """Whether files of the project may tell the engine and the model what to do."""
+    return environ.get("GROK_FOLDER_TRUST") == "0" or _trusted(grok_home, cwd, root)
 
 
 class _Loading:
