@@ -1,5 +1,8 @@
 """Which engine runs: find the native grok binary, check it, choose the model, say why.
 
+Without a usable grok the embedded engine answers (``harness``, a program of this installation): a first run
+needs neither an account nor a network.
+
 The command that users know may be a link, npm's node launcher or a package manager's shell wrapper.
 The gateway needs the native executable behind it: a launcher in between would be a second process,
 and a launcher cannot be pinned.
@@ -17,19 +20,29 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from gateway.engine_home import OWN_MODEL_NOTE, EngineError, model_choice, offline_note, user_home
+from gateway import __version__
+from gateway.engine_home import (
+    OWN_MODEL_HOW,
+    OWN_MODEL_NOTE,
+    EngineError,
+    model_choice,
+    offline_note,
+    user_home,
+)
 from gateway.paths import Paths
 from gateway.settings import Settings
 from gateway.wire.limits import LIMITS, SIZES
 
 __all__ = [
     "GROK_VERSION",
+    "HARNESS",
     "Engine",
     "EngineError",
     "EngineMissingError",
@@ -38,6 +51,7 @@ __all__ = [
     "install",
     "installed_binary",
     "is_elf",
+    "kind_of",
     "leader_arguments",
     "native_executable",
     "resolve",
@@ -53,27 +67,44 @@ _SHELL_TARGET = re.compile(r'\$basedir/([^"\s]+)"')
 _ARCHITECTURES = {"x86_64": "x64", "aarch64": "arm64"}
 
 HOW_TO_GET_GROK = (
-    f"install it (npm install -g {_PACKAGE}), or let `grok-gateway up` fetch version {GROK_VERSION}, "
-    'or name its file: GROK_GATEWAY_GROK, or grok = "…" in config.toml'
+    f"install it (npm install -g {_PACKAGE}), or let `grok-gateway up --engine grok` fetch version "
+    f'{GROK_VERSION}, or name its file: GROK_GATEWAY_GROK, or grok = "…" in config.toml'
 )
+_THEN = "then `grok-gateway restart leader`"
 
 
 class EngineMissingError(EngineError):
-    """No grok is installed anywhere: `install` would help."""
+    """Grok is wanted, and none is installed anywhere: `install` would help."""
+
+
+EngineKind = Literal["grok", "harness"]
+
+#: The embedded engine.  ``-P``: the folder that a leader starts in is nobody's module path.
+HARNESS = (sys.executable, "-P", "-m", "harness")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Engine:
     """A command with ``agent leader`` and ``agent --leader stdio``."""
 
-    kind: Literal["grok", "harness"]
-    binary: Path  #: the native executable, or a script that plays one
+    kind: EngineKind
+    command: tuple[str, ...]  #: the native executable, or a script that plays one; or the embedded engine
     native: bool  #: an ELF file: it is pinned
     version: str
     home: Path | None  #: value of GROK_HOME; None: the engine's own default
     offline: bool  #: the offline model answers, in a private home
     note: str  #: which model answers and how to change that, for people
     why: str  #: why this engine was chosen, for people
+
+    @property
+    def binary(self) -> Path:
+        """The executable file."""
+        return Path(self.command[0])
+
+
+def kind_of(command: Sequence[str]) -> EngineKind:
+    """Which engine a command runs."""
+    return "harness" if tuple(command[-2:]) == HARNESS[-2:] else "grok"
 
 
 def leader_arguments(socket: str | Path) -> tuple[str, ...]:
@@ -107,30 +138,44 @@ def bridge_arguments(socket: str | Path) -> tuple[str, ...]:
 def resolve(settings: Settings, paths: Paths, environ: Mapping[str, str] = os.environ) -> Engine:
     """Choose the engine.  Runs ``--version`` (blocks 0.1 s, at most ``LIMITS.version``).
 
-    Raises EngineError, or EngineMissingError when no grok is installed.
+    ``auto`` is grok where one works, else the embedded engine; a grok that the settings name must work.
+    Raises EngineError, or EngineMissingError when ``engine = "grok"`` and no grok is installed.
     """
     if settings.engine == "harness":
-        raise EngineError(
-            'engine = "harness": the embedded engine is not part of this version; use "grok" or "auto"'
-        )
+        return _harness(paths, environ, 'engine = "harness" in the settings')
     problems = []
     for command, origin in _candidates(settings, paths, environ):
         try:
-            binary = native_executable(command, user_home(environ))
-            version = check_version(binary, environ)
+            return _grok(command, origin, paths, environ)
         except EngineError as error:
             if settings.grok:
                 raise
             problems.append(str(error))
-            continue
-        home, offline = model_choice(paths, environ)
-        typed = "grok" if shutil.which("grok", path=environ.get("PATH")) == str(command) else str(command)
-        note = offline_note(typed) if offline else OWN_MODEL_NOTE
-        why = f"grok {version}: {origin}"
-        return Engine("grok", binary, is_elf(binary), version, home, offline, note, why)
+    if settings.engine == "auto":
+        found = "; ".join(problems) or "no grok found"
+        return _harness(paths, environ, f"{found}; for Grok Build {HOW_TO_GET_GROK}; {_THEN}")
     if problems:
         raise EngineError("; ".join(problems))
     raise EngineMissingError(f"no grok found: {HOW_TO_GET_GROK}")
+
+
+def _grok(command: Path, origin: str, paths: Paths, environ: Mapping[str, str]) -> Engine:
+    """The engine behind a command.  Raises EngineError."""
+    binary = native_executable(command, user_home(environ))
+    version = check_version(binary, environ)
+    home, offline = model_choice(paths, environ)
+    typed = "grok" if shutil.which("grok", path=environ.get("PATH")) == str(command) else str(command)
+    note = offline_note(f"run `{typed} login`") if offline else OWN_MODEL_NOTE
+    why = f"grok {version}: {origin}"
+    return Engine("grok", (str(binary),), is_elf(binary), version, home, offline, note, why)
+
+
+def _harness(paths: Paths, environ: Mapping[str, str], reason: str) -> Engine:
+    """The embedded engine.  Raises EngineError for a configuration that cannot be read."""
+    home, offline = model_choice(paths, environ)
+    note = offline_note(OWN_MODEL_HOW) if offline else OWN_MODEL_NOTE
+    why = f"the embedded engine {__version__} ({reason})"
+    return Engine("harness", HARNESS, False, __version__, home, offline, note, why)
 
 
 def _candidates(settings: Settings, paths: Paths, environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:

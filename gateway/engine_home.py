@@ -18,6 +18,8 @@ import orjson
 from gateway.paths import Paths
 
 __all__ = [
+    "OWN_MODEL_HOW",
+    "OWN_MODEL_NOTE",
     "EngineError",
     "bridge_environment",
     "leader_environment",
@@ -71,6 +73,8 @@ _FIXED = {
 
 _REFERENCE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 
+#: How the embedded engine gets a model: it has no login.
+OWN_MODEL_HOW = "write a [model.NAME] with its base_url into ~/.grok/config.toml"
 OWN_MODEL_NOTE = "the models of your own grok configuration"
 
 _OFFLINE_CONFIG = """\
@@ -106,12 +110,11 @@ class EngineError(Exception):
     """The engine cannot be used; the text says what happened, where and what to do."""
 
 
-def offline_note(grok: str) -> str:
-    """What the offline model is and how to get another; ``grok`` is the command as a user types it."""
+def offline_note(how: str) -> str:
+    """What the offline model is and how to get another; ``how``: what to do, as an order."""
     return (
         "the offline model (no login and no model configured): it obeys plain instructions such as `run ls`; "
-        f"for a real one run `{grok} login`, then `grok-gateway restart leader`, or start the gateway "
-        "with XAI_API_KEY set"
+        f"for a real one {how}, then `grok-gateway restart leader`, or start the gateway with XAI_API_KEY set"
     )
 
 

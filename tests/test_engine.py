@@ -14,12 +14,14 @@ import pytest
 from gateway import engine
 from gateway.engine import (
     GROK_VERSION,
+    HARNESS,
     EngineError,
     EngineMissingError,
     bridge_arguments,
     check_version,
     install,
     installed_binary,
+    kind_of,
     leader_arguments,
     native_executable,
     resolve,
@@ -63,7 +65,7 @@ GOOD = "echo 'grok 1.2.3 (abc)'"
 # -- which one --------------------------------------------------------------------------------------
 def test_nothing_there_says_how_to_get_one(paths: Paths, environ: dict[str, str]) -> None:
     with pytest.raises(EngineMissingError) as caught:
-        resolve(Settings(), paths, environ)
+        resolve(Settings(engine="grok"), paths, environ)
     for part in (
         "no grok found",
         "npm install -g @xai-official/grok",
@@ -97,7 +99,7 @@ def test_an_unusable_one_in_path_is_passed_over_but_a_named_one_is_not(
 ) -> None:
     make_program("echo 'grok, a pattern tool'")
     with pytest.raises(EngineError, match="is not Grok Build"):
-        resolve(Settings(), paths, environ)
+        resolve(Settings(engine="grok"), paths, environ)
     make_program(GOOD, folder="home/.grok/bin")
     assert resolve(Settings(), paths, environ).version == "1.2.3"
     with pytest.raises(EngineError, match="is not Grok Build"):
@@ -110,9 +112,25 @@ def test_a_name_that_leads_nowhere(paths: Paths, environ: dict[str, str], grok: 
         resolve(Settings(grok=grok), paths, environ)
 
 
-def test_the_embedded_engine_is_refused_clearly(paths: Paths, environ: dict[str, str]) -> None:
-    with pytest.raises(EngineError, match="not part of this version"):
-        resolve(Settings(engine="harness"), paths, environ)
+def test_without_grok_the_embedded_engine_answers_and_says_why(
+    paths: Paths, environ: dict[str, str], make_program: MakeProgram
+) -> None:
+    chosen = resolve(Settings(), paths, environ)
+    assert (chosen.kind, chosen.command, chosen.native) == ("harness", HARNESS, False)
+    assert "no grok found" in chosen.why
+    assert "npm install -g @xai-official/grok" in chosen.why
+    assert chosen.offline
+    assert "config.toml" in chosen.note
+    make_program("echo 'grok, a pattern tool'")
+    assert "is not Grok Build" in resolve(Settings(), paths, environ).why
+    make_program(GOOD, folder="home/.grok/bin")
+    assert resolve(Settings(), paths, environ).kind == "grok"
+    assert resolve(Settings(engine="harness"), paths, environ).kind == "harness"
+
+
+def test_a_command_tells_its_engine(paths: Paths, environ: dict[str, str]) -> None:
+    assert kind_of(resolve(Settings(engine="harness"), paths, environ).command) == "harness"
+    assert kind_of(("/usr/bin/grok",)) == kind_of(("/usr/bin/python3", "play.py")) == "grok"
 
 
 # -- which model ------------------------------------------------------------------------------------

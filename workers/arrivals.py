@@ -152,7 +152,7 @@ class Arrivals:
                 self._link.send(line)
 
         for times in (1, 4):
-            self._loop.call_later(times * self._ledger.limits.first_request, repeat)
+            self._loop.call_later(times * self._ledger.limits.answer_again, repeat)
 
     # -- loads ---------------------------------------------------------------------------------
 

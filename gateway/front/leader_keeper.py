@@ -101,7 +101,7 @@ class LeaderKeeper:
         self._lent = False  # the control bridge went to a rescue and has no successor yet
         self._models: dict[str, Any] | None = None
         self._settled = set[asyncio.Future[None]]()
-        self.info = LeaderInfo(socket=str(paths.leader_socket), engine="grok")
+        self.info = LeaderInfo(socket=str(paths.leader_socket))
 
     # -- what the front calls --------------------------------------------------------------------
     def start(self) -> None:
@@ -170,7 +170,7 @@ class LeaderKeeper:
             "starts": self._machine.starts,
             "misses": self._machine.misses,
             "version": launch.version if launch else "",
-            "binary": launch.command[-1] if launch else "",
+            "command": list(launch.command) if launch else [],
             "source": launch.source if launch else "",
             "home": str(launch.home) if launch and launch.home else "",
             "offline": bool(launch and launch.offline),
@@ -399,7 +399,8 @@ class LeaderKeeper:
             for settled in self._settled:
                 if not settled.done():
                     settled.set_result(None)
-        info = LeaderInfo(state, machine.reason, socket=str(self._paths.leader_socket), engine="grok")
+        engine = launch.engine if launch else ""
+        info = LeaderInfo(state, machine.reason, socket=str(self._paths.leader_socket), engine=engine)
         if leader and launch and state in ("starting", "ready"):
             info = dataclasses.replace(
                 info,

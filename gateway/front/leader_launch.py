@@ -9,8 +9,14 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.engine import bridge_arguments, is_elf, resolve
-from gateway.engine_home import OWN_MODEL_NOTE, bridge_environment, leader_environment, offline_note
+from gateway.engine import EngineKind, bridge_arguments, is_elf, kind_of, resolve
+from gateway.engine_home import (
+    OWN_MODEL_HOW,
+    OWN_MODEL_NOTE,
+    bridge_environment,
+    leader_environment,
+    offline_note,
+)
 from gateway.front.binary import pin, pin_running
 from gateway.front.leader_process import Leader
 from gateway.paths import Paths
@@ -35,9 +41,9 @@ class Launch:
     def new(cls, settings: Settings, paths: Paths, environ: Mapping[str, str]) -> Launch:
         """Choose and pin the engine.  Blocks.  Raises EngineError and BinaryError."""
         engine = resolve(settings, paths, environ)
-        binary = pin(engine.binary, paths.binaries) if engine.native else engine.binary
+        command = (str(pin(engine.binary, paths.binaries)),) if engine.native else engine.command
         return cls(
-            (str(binary),),
+            command,
             engine.native,
             engine.home,
             engine.offline,
@@ -55,8 +61,14 @@ class Launch:
             command = (str(pin_running(pid, paths.binaries)),)
         home = Path(leader.home) if leader.home else None
         offline = home == paths.offline_home
-        note = offline_note("grok") if offline else OWN_MODEL_NOTE
+        how = OWN_MODEL_HOW if kind_of(command) == "harness" else "run `grok login`"
+        note = offline_note(how) if offline else OWN_MODEL_NOTE
         return cls(command, native, home, offline, "", f"the running leader, pid {pid}", note)
+
+    @property
+    def engine(self) -> EngineKind:
+        """Which engine it is."""
+        return kind_of(self.command)
 
     def bridge(self, paths: Paths) -> tuple[str, ...]:
         """The whole argv of a bridge."""

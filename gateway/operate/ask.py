@@ -59,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
         if status is None:
             return _say("not running; start it with `grok-gateway up`", NOT_RUNNING)
         link = Link(status["endpoint"], lambda: read_secret(paths.secret))
-        return asyncio.run(_run(link, text, folder, args.model, _offline_note(status)))
+        return asyncio.run(_run(link, text, folder, args.model, status))
     except (LinkError, TurnError) as error:
         return _say(str(error), FAILED)
     except KeyboardInterrupt:
@@ -88,22 +88,24 @@ def front_status(paths: Paths) -> Mapping[str, Any] | None:
         time.sleep(LIMITS.reconnect)
 
 
-def _offline_note(status: Mapping[str, Any]) -> str | None:
-    """What to tell a user to whom no real model answers, None when one does."""
+def _notes(status: Mapping[str, Any]) -> list[str]:
+    """What to tell a user to whom not Grok itself, or no real model, answers."""
     leader = status.get("leader") or {}
-    return str(leader.get("model")) if leader.get("offline") else None
+    notes = [f"answered by {leader.get('model')}"] if leader.get("offline") else []
+    if status.get("engine") == "harness":
+        notes.append(f"run by {leader.get('source') or 'the embedded engine'}")
+    return notes
 
 
-async def _run(link: Link, text: str, folder: Path, model: str | None, note: str | None) -> int:
+async def _run(link: Link, text: str, folder: Path, model: str | None, status: Mapping[str, Any]) -> int:
     terminal = Terminal()
     try:
         await link.open()
-        turn = Turn(link, terminal)
+        turn = Turn(link, terminal, str(status.get("engine") or "engine"))
         reason = await turn.run(text, folder, model)
     finally:
         await link.close()
-    if note is not None:
-        terminal.show([Piece("note", f"  answered by {note}\n")])
+    terminal.show([Piece("note", f"  {note}\n") for note in _notes(status)])
     return DONE if reason is None else _say(reason, FAILED)
 
 

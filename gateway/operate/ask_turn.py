@@ -47,14 +47,14 @@ class _Asked:
 
 
 class Turn:
-    """One turn on ``link`` (open) at ``terminal``.
+    """One turn on ``link`` (open) at ``terminal``; ``engine``: the name of who runs it.
 
     What changes here: our requests without an answer, the engine's requests that wait for a person,
     and whether the turn was cancelled.  All of it on one loop.
     """
 
-    def __init__(self, link: Link, terminal: Terminal) -> None:
-        self._link, self._terminal = link, terminal
+    def __init__(self, link: Link, terminal: Terminal, engine: str) -> None:
+        self._link, self._terminal, self._engine = link, terminal, engine
         self._view = TurnView(shared=terminal.shared)
         self._numbers = 0
         self._answers = dict[int, asyncio.Future[Message]]()
@@ -106,7 +106,7 @@ class Turn:
             await self._request("session/set_model", chosen, LIMITS.set_option)
         prompt = {"sessionId": session, "prompt": [{"type": "text", "text": text}]}
         result = await self._request("session/prompt", prompt, None)
-        self._show(self._view.note(_footer(hello, result, time.monotonic() - started)))
+        self._show(self._view.note(_footer(self._engine, hello, result, time.monotonic() - started)))
         return "the turn was cancelled" if self._cancelled else ending(result, self._refused)
 
     async def _request(self, method: str, params: Message, seconds: float | None) -> Message:
@@ -282,10 +282,10 @@ def _error_text(error: Any) -> str:
     return one_line(f"{message}; try again" if fields.get("retryable") else message, 500)
 
 
-def _footer(hello: Message, result: Message, seconds: float) -> str:
+def _footer(engine: str, hello: Message, result: Message, seconds: float) -> str:
     """Who answered, at what cost."""
     version = _table(hello, "_meta").get("agentVersion")
-    told = [f"grok {version}" if version else "engine"]
+    told = [f"{engine} {version}" if version else engine]
     meta = _table(result, "_meta")
     if model := meta.get("modelId"):
         told.append(f"model {model}")

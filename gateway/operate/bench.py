@@ -19,8 +19,9 @@ from pathlib import Path
 import uvloop
 
 from gateway.engine import resolve
-from gateway.operate.bench_figures import Figure, measure
+from gateway.operate.bench_figures import STAGES, Figure, measure
 from gateway.operate.bench_instance import BenchError, Instance
+from gateway.operate.bench_pi import PI_STAGES
 from gateway.paths import Paths
 from gateway.settings import Settings
 
@@ -33,16 +34,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``bench``."""
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help="how often each is repeated")
+    parser.add_argument(
+        "--pi", metavar="PATH", default="pi", help="the pi command; without Pi it is left out"
+    )
+    parser.add_argument(
+        "--only", default="", metavar="WORD", help="only measurements with this in their name"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
     """Measure and print.  Raises EngineError without a grok."""
     paths = Paths.from_environment()
     engine = resolve(Settings.load(paths), paths)
+    stages = {name: stage for name, stage in {**STAGES, **PI_STAGES}.items() if args.only in name}
     home = Path(tempfile.mkdtemp(prefix="ggb", dir="/tmp"))
     try:
-        with Instance(home, engine) as instance:
-            figures = uvloop.run(measure(instance, max(1, args.rounds), _say))
+        with Instance(home, engine, args.pi) as instance:
+            figures = uvloop.run(measure(instance, stages, max(1, args.rounds), _say))
     except BenchError as error:
         _say(str(error))
         return 1

@@ -148,7 +148,9 @@ class FrameReader:
 
 
 class GatewayClient(Agent, asyncio.Protocol):
-    """A WebSocket on ``/ws``.  ``status`` is that of the answer to the upgrade."""
+    """A WebSocket on ``/ws``."""
+
+    PATH = "/ws"
 
     def __init__(self, port: int, secret: str) -> None:
         super().__init__()
@@ -178,7 +180,7 @@ class GatewayClient(Agent, asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by class
         key = base64.b64encode(secrets.token_bytes(16)).decode()
         lines = (
-            "GET /ws HTTP/1.1",
+            f"GET {self.PATH} HTTP/1.1",
             f"Host: 127.0.0.1:{self._port}",
             "Upgrade: websocket",
             "Connection: Upgrade",

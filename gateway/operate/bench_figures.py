@@ -25,7 +25,7 @@ from gateway.operate.supervisor import Supervisor
 from gateway.wire.control import ControlError, Packet, ask
 from gateway.wire.limits import LIMITS
 
-__all__ = ["Figure", "measure"]
+__all__ = ["STAGES", "Figure", "Stage", "measure", "spread"]
 
 STREAMS, CHUNKS = 20, 400
 BARE_TRIES = 5
@@ -51,10 +51,16 @@ class Figure:
         return self.value <= self.limit
 
 
-async def measure(instance: Instance, rounds: int, say: Callable[[str], None]) -> list[Figure]:
+#: One measurement: of an instance, with so many rounds.
+Stage = Callable[[Instance, int], Awaitable[list[Figure]]]
+
+
+async def measure(
+    instance: Instance, stages: Mapping[str, Stage], rounds: int, say: Callable[[str], None]
+) -> list[Figure]:
     """Every figure; ``say`` is told what is being measured.  Raises BenchError."""
     figures = [Figure("ready after `up`", instance.up_seconds, 2, "s")]
-    for stage, one in _STAGES.items():
+    for stage, one in stages.items():
         say(f"{stage} …")
         try:
             figures += await one(instance, rounds)
@@ -74,7 +80,7 @@ async def _worker(instance: Instance, rounds: int) -> list[Figure]:
         times.append(time.time() - psutil.Process(pid).create_time())
         memory = psutil.Process(pid).memory_full_info().uss
     return [
-        Figure("worker start", statistics.median(times), 0.3, "s", _spread(times)),
+        Figure("worker start", statistics.median(times), 0.3, "s", spread(times)),
         Figure("worker memory of its own", memory / 2**20, 20, "MiB", "unique set, idle"),
     ]
 
@@ -159,7 +165,7 @@ async def _leader_killed(instance: Instance, rounds: int) -> list[Figure]:
         # Else the next one would be taken for a leader that does not stay up, and wait longer to be started.
         await asyncio.to_thread(instance.command, "restart", "leader")
     name = f"leader killed → {CLIENTS} sessions usable"
-    return [Figure(name, statistics.median(times), 2, "s", _spread(times))]
+    return [Figure(name, statistics.median(times), 2, "s", spread(times))]
 
 
 async def _front_killed(instance: Instance, rounds: int) -> list[Figure]:
@@ -191,7 +197,7 @@ async def _front_killed(instance: Instance, rounds: int) -> list[Figure]:
     return [
         Figure("front killed → WebSockets lost", lost, 0, "", f"of {rounds * CLIENTS}"),
         Figure("front killed → connections refused", refused, 0, "", f"of {rounds * KNOCKS}"),
-        Figure("front killed → a waiting connection", statistics.median(waited), 1.5, "s", _spread(waited)),
+        Figure("front killed → a waiting connection", statistics.median(waited), 1.5, "s", spread(waited)),
     ]
 
 
@@ -222,7 +228,7 @@ async def _sessions(
         await asyncio.gather(*(agent.close() for agent in agents))
 
 
-_STAGES: Mapping[str, Callable[[Instance, int], Awaitable[list[Figure]]]] = {
+STAGES: Mapping[str, Stage] = {
     "worker start": _worker,
     "connect": _connect,
     "streams": _stream,
@@ -245,9 +251,10 @@ def _ratio(name: str, pairs: Sequence[tuple[float, float]], limit: float) -> Fig
     """The median of the ratios within the pairs (gateway, bare)."""
     ratios = [gateway / bare for gateway, bare in pairs]
     gateway, bare = (statistics.median(column) for column in zip(*pairs, strict=True))
-    detail = f"{gateway:.3f} s against {bare:.3f} s, {_spread(ratios)}"
+    detail = f"{gateway:.3f} s against {bare:.3f} s, {spread(ratios)}"
     return Figure(name, statistics.median(ratios), limit, "×", detail)
 
 
-def _spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float]) -> str:
+    """The least and the greatest of them, and how many they are."""
     return f"{min(values):.3f} … {max(values):.3f} of {len(values)}"

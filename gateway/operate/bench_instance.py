@@ -27,9 +27,10 @@ class BenchError(Exception):
 
 
 class Instance:
-    """A gateway in ``home``; ``with`` starts and stops it."""
+    """A gateway in ``home``; ``with`` starts and stops it.  ``pi``: a command that may be there."""
 
-    def __init__(self, home: Path, engine: Engine) -> None:
+    def __init__(self, home: Path, engine: Engine, pi: str = "pi") -> None:
+        self.pi = pi
         self.port = _free_port()
         own = {"GROK_GATEWAY_HOME": str(home / "gg"), "GROK_GATEWAY_PORT": str(self.port)}
         # An empty GROK_HOME and no key: the offline model answers, whoever measures.
@@ -67,8 +68,12 @@ class Instance:
         return GatewayClient(self.port, read_secret(self.paths.secret))
 
     def bare(self) -> BareBridge:
-        argv = [self.status()["leader"]["binary"], *bridge_arguments(self.paths.leader_socket)]
-        return BareBridge(argv, bridge_environment(self.paths.offline_home, self.environ))
+        return BareBridge(*self.bridge())
+
+    def bridge(self) -> tuple[list[str], Mapping[str, str]]:
+        """Arguments and environment of a bridge to this instance's leader."""
+        argv = [*self.status()["leader"]["command"], *bridge_arguments(self.paths.leader_socket)]
+        return argv, bridge_environment(self.paths.offline_home, self.environ)
 
     def status(self) -> Mapping[str, Any]:
         """The front's status.  Raises ControlError."""

@@ -49,6 +49,11 @@ class Limits:
     post_edit: float = _row(120, "a check of one edited file; the model waits for it", guard=True)
     policy: float = _row(15, "a policy decision is computation, not thought", guard=True)
     ack: float = _row(5, "a live client says so at once; no word means nobody is there", guard=True)
+    answer_again: float = _row(
+        1,
+        "an answer that Grok lost is repeated, and once more at four times this: within the margin",
+        guard=True,
+    )
     early_answer: float = _row(1, "post and stop hooks: answered before the client's timeout", guard=True)
     orphan_grace: float = _row(
         5, "a client of a dead worker reconnects within this or is rescued", guard=True

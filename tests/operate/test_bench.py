@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
+import websockets.asyncio.server
 from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
 from gateway.operate.bench_agents import AgentError, BareBridge, FrameReader, GatewayClient
 from gateway.operate.bench_figures import Figure
+from gateway.operate.bench_pi import PiClient
 from tests.operate.fake_gateway import FakeGateway, Message, fake_gateway
 
 SIZES = st.sampled_from([0, 1, 125, 126, 127, 65535, 65536])
@@ -78,6 +82,47 @@ async def test_client_that_is_refused(short_tmp: Path) -> None:
         client = GatewayClient(int(gateway.uri.split(":")[2].split("/")[0]), "wrong")
         with pytest.raises(AgentError, match="401"):
             await client.open()
+
+
+async def test_pi_client_answers_what_the_extension_would(tmp_path: Path) -> None:
+    heard = list[dict[str, Any]]()
+
+    async def serve(socket: websockets.asyncio.server.ServerConnection) -> None:
+        async def say(**message: Any) -> None:
+            await socket.send(json.dumps({"jsonrpc": "2.0", **message}))
+
+        async for frame in socket:
+            message = json.loads(frame)
+            heard.append(message)
+            if message.get("method") == "turn":
+                turn = message["params"]["turn"]
+                await say(id="e", method="entry", params={"data": {"grok": "g1"}})
+                for seq, op in enumerate(("start", "delta", "end"), 1):
+                    await say(method="turn/event", params={"turn": turn, "seq": seq, "op": op, "i": 0})
+                await say(
+                    id="q", method="ui/ask", params={"ask": "a", "args": {"options": ["Allow", "Deny"]}}
+                )
+            elif message.get("id") == "q":
+                await say(method="ui/close", params={"ask": "a"})
+                await say(id=turns[-1]["id"], result={"stop": next(ends), "error": "no"})
+            elif "method" in message and "id" in message:
+                await say(id=message["id"], result={})
+            turns[:] = [m for m in heard if m.get("method") == "turn"]
+
+    turns, ends = list[dict[str, Any]](), iter(("stop", "error"))
+    async with websockets.asyncio.server.serve(serve, "127.0.0.1", 0) as server:
+        client = PiClient(server.sockets[0].getsockname()[1], "5ec", tmp_path / "agent", tmp_path)
+        await client.open()
+        await client.introduce()
+        await client.turn("m", "hello")
+        assert (client.grok, len(client.dialogs)) == ("g1", 1)
+        assert 0 < client.first < client.answered
+        assert {"ui/shown", "hello", "session", "turn"} == {m["method"] for m in heard if "method" in m}
+        assert next(m for m in heard if m.get("id") == "q")["result"] == {"value": "Allow"}
+        with pytest.raises(AgentError, match="no"):
+            await client.turn("m", "again")
+        assert len(turns[-1]["params"]["messages"]) == 2
+        await client.close()
 
 
 ECHO = """

@@ -111,7 +111,7 @@ def test_up_without_grok_and_without_installing(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(home))
-    assert main(["up", "--no-install"]) == FAILED
+    assert main(["up", "--no-install", "--engine", "grok"]) == FAILED
     error = capsys.readouterr().err
     assert "no grok found" in error
     assert "--no-install" in error
@@ -121,7 +121,7 @@ def test_up_without_grok_and_without_npm(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(home))
-    assert main(["up"]) == FAILED
+    assert main(["up", "--engine", "grok"]) == FAILED
     assert "npm" in capsys.readouterr().err
 
 
@@ -146,11 +146,12 @@ def test_secret_is_made_once_and_private(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(home))  # it fails later, for want of an engine
-    main(["up", "--no-install"])
+    up = ["up", "--no-install", "--engine", "grok"]
+    main(up)
     secret = home / "gw/config/secret"
     first = secret.read_text()
     assert (len(first.strip()), stat.S_IMODE(secret.stat().st_mode)) == (64, 0o600)
-    main(["up", "--no-install"])
+    main(up)
     assert secret.read_text() == first
     captured = capsys.readouterr()
     assert first.strip() not in captured.out + captured.err

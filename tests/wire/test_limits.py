@@ -20,6 +20,11 @@ def test_the_defaults_keep_their_own_rules() -> None:
     assert Limits().pre_hook_answer == 585
 
 
+def test_both_repeats_of_a_denial_come_before_the_hook_fails_open() -> None:
+    for table in (Limits(), Limits().scaled(0.01)):
+        assert 4 * table.answer_again < table.pre_hook_margin
+
+
 def test_scaling_touches_the_guard_rows_alone() -> None:
     table, scaled = Limits(), Limits().scaled(0.01)
     for field in dataclasses.fields(Limits):

@@ -116,11 +116,11 @@ async def test_an_answer_is_repeated_unless_its_id_is_used_again(client: Client)
     bridge = await client.new_session(**{"x.ai/hooks": {"pre_tool_use": [{"hookCallbackIds": ["x"]}]}})
     bridge.say({"id": 3, "method": "_x.ai/hooks/run", "params": hook})
     client.respond(next(iter(client.proxy.ledger.guard)).shown, {"decision": "deny"})
-    await pause(2 * LIMITS.first_request)
+    await pause(2 * LIMITS.answer_again)
     answers = [line for line in bridge.lines if line.get("id") == 3]
     assert [a["result"]["decision"] for a in answers] == ["deny", "deny"]
     bridge.say({"id": 3, "method": "_x.ai/hooks/run", "params": {**hook, "toolUseId": "t2"}})
-    await pause(4 * LIMITS.first_request)
+    await pause(4 * LIMITS.answer_again)
     assert len([line for line in bridge.lines if line.get("id") == 3]) == 2
 
 

@@ -110,7 +110,7 @@ class Blocks:
         if not self._blocks or not self._blocks[-1].open:
             return []
         self._blocks[-1].open = False
-        return [{"op": "close", "i": len(self._blocks) - 1}]
+        return [{"op": "end", "i": len(self._blocks) - 1}]
 
     def texts(self) -> dict[str, str]:
         """By index, the blocks that have to be replaced."""
@@ -122,19 +122,19 @@ class Blocks:
         events = list[Event]()
         for index, block in enumerate(self._blocks):
             if index >= len(counts):
-                events.append({"op": "open", "i": index, "type": block.type})
+                events.append({"op": "start", "i": index, "type": block.type})
             rest = _after(block.text, counts[index] if index < len(counts) else 0)
             if rest:
                 events.append({"op": "delta", "i": index, "text": rest})
             if not block.open and index >= len(counts) - 1:
-                events.append({"op": "close", "i": index})
+                events.append({"op": "end", "i": index})
         return events
 
     def _append(self, kind: BlockType, text: str) -> list[Event]:
         events = list[Event]()
         if not self._blocks or not self._blocks[-1].open or self._blocks[-1].type != kind:
             events += self.close()
-            events.append({"op": "open", "i": len(self._blocks), "type": kind})
+            events.append({"op": "start", "i": len(self._blocks), "type": kind})
             self._blocks.append(Block(kind))
         block = self._blocks[-1]
         block.text += text

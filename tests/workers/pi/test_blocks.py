@@ -18,14 +18,14 @@ class Pi:
     def take(self, events: list[dict[str, Any]]) -> None:
         for event in events:
             match event["op"]:
-                case "open":
+                case "start":
                     assert event["i"] == len(self.blocks)
                     assert not any(is_open for *_, is_open in self.blocks)
                     self.blocks.append([event["type"], "", True])
                 case "delta":
                     assert self.blocks[event["i"]][2]
                     self.blocks[event["i"]][1] += event["text"]
-                case "close":
+                case "end":
                     self.blocks[event["i"]][2] = False
 
     def known(self) -> list[dict[str, Any]]:

@@ -169,7 +169,7 @@ def test_a_truncation_is_a_length_and_another_error_is_one() -> None:
 def test_nothing_comes_after_the_end() -> None:
     turn = Turn("p")
     update(turn, "agent_message_chunk", content={"type": "text", "text": "a"})
-    assert turn.answered({"stopReason": "end_turn"}) == [{"op": "close", "i": 0}]
+    assert turn.answered({"stopReason": "end_turn"}) == [{"op": "end", "i": 0}]
     assert update(turn, "agent_message_chunk", content={"type": "text", "text": "late"}) == []
     assert turn.failed({"message": "late"}) == []
     assert turn.end is not None

@@ -29,22 +29,24 @@ class Extension extends Link {
     const direct = [process.env.no_proxy ?? process.env.NO_PROXY, "127.0.0.1", "localhost", "[::1]"];
     process.env.no_proxy = process.env.NO_PROXY = direct.filter(Boolean).join(",");
     pi.registerProvider("grok", {
-      name: "Grok Build", baseUrl: "ws://127.0.0.1/pi", apiKey: "grok-gateway", api: "grok-acp",
-      models: loadModels(),
+      name: "Grok Build", baseUrl: "grok-gateway", apiKey: "grok-gateway", api: "grok-acp", models: loadModels(),
       streamSimple: (model: Json, context: Json, options?: Json) => this.#stream(model, context, options ?? {}),
     });
     for (const type of ["grok-tool", "grok-turn"]) pi.registerEntryRenderer?.(type, renderEntry);
     pi.registerCommand("grok", {
       description: "Grok Build: debug, perms",
       getArgumentCompletions: (typed: string) => SHIPPED.commands.filter(({ value }) => value.startsWith(typed)),
-      handler: (text: string, ctx: Json) => this.#command(text, ctx),
+      handler: (text: string) => this.#command(text),
     });
-    pi.on("session_start", (_event: Json, ctx: Json) => { this.#ctx = ctx; });
+    pi.on("session_start", (_event: Json, ctx: Json) => {
+      this.#ctx = ctx;
+      if (this.#isGrok) this.ready().catch(() => {}); // the first turn tries again, and says what is wrong
+    });
     pi.on("session_tree", () => this.#show("tree").catch(() => {})); // without a socket there is nobody to tell
     pi.on("session_before_compact", ({ reason }: Json) => // Grok compacts its history by itself
       this.#isGrok && ["threshold", "overflow"].includes(reason) ? { cancel: true } : undefined);
     pi.on("session_shutdown", () => {
-      this.notify("session/close", { session: this.#session, reason: "shutdown" });
+      this.notify("session/close", { session: this.#session });
       this.#dialogs.closeAll();
       this.close();
     });
@@ -105,16 +107,15 @@ class Extension extends Link {
 
   #stream(model: Json, context: Json, { sessionId, cacheRetention, reasoning, signal }: Json): Turn["stream"] {
     const side = sessionId === undefined || cacheRetention === "none";
-    const shown = !side && sessionId === this.#session;
     const turn = new Turn(model, {
       kind: side ? "side" : "turn", session: side ? undefined : sessionId, effort: reasoning,
       cwd: this.#ctx.cwd ?? process.cwd(), active: this.#pi.getActiveTools(),
       system_prompt: context.systemPrompt, messages: context.messages, // Pi 1.x has one among the others
-      entries: shown ? this.#ctx.sessionManager.getBranch().map(outline) : undefined,
+      entries: !side && sessionId === this.#session ? this.#ctx.sessionManager.getBranch().map(outline) : undefined,
     });
     signal?.addEventListener("abort", () => this.#abort(turn), { once: true });
     if (signal?.aborted) this.#abort(turn);
-    else void this.#run(turn);
+    void this.#run(turn);
     return turn.stream;
   }
 
@@ -140,8 +141,7 @@ class Extension extends Link {
     turn.end({ stop: "aborted" });
   }
 
-  async #command(text: string, ctx: Json): Promise<void> {
-    this.#ctx = ctx;
+  async #command(text: string): Promise<void> {
     const asked = this.ready().then(() => this.request("command", { session: this.#session, text }));
     const { notice, level } = await asked.catch(({ message }: Error) => ({ notice: message, level: "error" }));
     this.#say(notice, level);

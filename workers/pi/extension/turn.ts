@@ -3,7 +3,6 @@ import { randomUUID } from "node:crypto";
 import { Readable } from "node:stream";
 import type { Json } from "./settings.ts";
 
-const OPS: Record<string, string> = { open: "start", delta: "delta", close: "end" };
 const FREE = { input: 0, output: 0, cacheRead: 0, cacheWrite: 0, total: 0 };
 const NO_USAGE = { input: 0, output: 0, cacheRead: 0, cacheWrite: 0, totalTokens: 0, cost: FREE };
 
@@ -37,8 +36,8 @@ export class Turn {
     this.#seq = seq;
     const block = (this.message.content[i] ??= { type, [type]: "" });
     block[block.type] += text;
-    const more = op === "close" ? { content: block[block.type] } : op === "delta" ? { delta: text } : {};
-    this.#push(`${block.type}_${OPS[op]}`, { contentIndex: i, ...more });
+    const more = op === "end" ? { content: block[block.type] } : op === "delta" ? { delta: text } : {};
+    this.#push(`${block.type}_${op}`, { contentIndex: i, ...more });
   }
 
   /** The answer to `turn`, or an end of the same shape for a turn that the gateway cannot end. */
