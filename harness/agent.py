@@ -51,6 +51,7 @@ class Defaults:
     effort: str | None = None
     always_approve: bool = False
     permission_mode: str | None = None
+    trusted: bool = False
 
 
 @dataclasses.dataclass
@@ -108,7 +109,7 @@ class Agent:
             await held.actor.close()
         self.sessions.clear()
         if self._warming is not None:
-            await asyncio.wait((self._warming,))
+            self._warming.cancel()
         if self._assembly is not None:
             await self._assembly.close()
 
@@ -220,6 +221,7 @@ class Agent:
             system_prompt=str(meta.get("systemPromptOverride") or "").strip(),
             always_approve=always,
             permission_mode=self._defaults.permission_mode,
+            trusted=self._defaults.trusted,
             auto_approve=meta.get("autoMode") is True,
             hooks=meta.get("x.ai/hooks"),
         )

@@ -29,6 +29,7 @@ class Arguments:
     always_approve: bool = False
     permission_mode: str | None = None
     cwd: str | None = None
+    trust: bool = False
     exit_on_disconnect: bool = True
 
 
@@ -44,6 +45,7 @@ def parse_arguments(argv: Sequence[str], version: str) -> Arguments:
         always_approve=found.always_approve or found.permission_mode == "bypassPermissions",
         permission_mode=found.permission_mode,
         cwd=found.cwd,
+        trust=found.trust,
         exit_on_disconnect=not getattr(found, "no_exit_on_disconnect", False),
     )
 
@@ -54,8 +56,8 @@ def _parser(version: str) -> argparse.ArgumentParser:
     parser.add_argument("--permission-mode", help="default, plan, acceptEdits, bypassPermissions, …")
     parser.add_argument("--cwd", help="the working directory of the program")
     _everywhere(parser, first=True)
-    for flag in ("--no-auto-update", "--trust"):
-        parser.add_argument(flag, action="store_true", help="accepted, without meaning here")
+    parser.add_argument("--trust", action="store_true", help="let the project's own files count")
+    parser.add_argument("--no-auto-update", action="store_true", help="accepted, without meaning here")
     parser.add_argument("--sandbox", help="accepted, without meaning here")
     commands = parser.add_subparsers(dest="command", required=True, metavar="agent")
     agent = commands.add_parser("agent", help="run without a user interface")

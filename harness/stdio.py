@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 from collections import deque
+from typing import NoReturn
 
 from gateway.wire.ndjson import LineSplitter
 from harness.acp import Connection
@@ -25,12 +26,16 @@ __all__ = ["run"]
 _LOG = logging.getLogger("stdio")
 
 
-def run(arguments: Arguments) -> int:
-    """Serve one client until it goes; the exit code."""
+def run(arguments: Arguments) -> NoReturn:
+    """Serve one client until it goes, and end the program."""
     # Nothing but messages may be on stdout, whatever a library prints there.
     out = os.dup(1)
     os.dup2(2, 1)
-    return asyncio.run(_serve(arguments, out))
+    loop = asyncio.new_event_loop()
+    code = loop.run_until_complete(_serve(arguments, out))
+    logging.shutdown()
+    # All sessions have ended.  A thread that still imports something must not hold up the exit.
+    os._exit(code)
 
 
 async def _serve(arguments: Arguments, out: int) -> int:
@@ -51,7 +56,11 @@ async def _serve(arguments: Arguments, out: int) -> int:
         writer.write, lambda method, params, request: agents[0].handle(method, params, request)
     )
     defaults = Defaults(
-        arguments.model, arguments.effort, arguments.always_approve, arguments.permission_mode
+        model=arguments.model,
+        effort=arguments.effort,
+        always_approve=arguments.always_approve,
+        permission_mode=arguments.permission_mode,
+        trusted=arguments.trust,
     )
     agents.append(Agent(engine_home(os.environ), os.environ, connection, defaults))
     reading = loop.create_task(_read(connection, gone))

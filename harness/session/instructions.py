@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
 from harness.registry.contract import Names, ToolKind
+from harness.session.conversation import reminder
+from harness.workspace.discovery import RuleFile
 
 __all__ = ["opening"]
 
@@ -20,12 +22,20 @@ def opening(
     today: date,
     rules: str = "",
     override: str = "",
+    rule_files: Sequence[RuleFile] = (),
+    skills: str = "",
 ) -> list[dict[str, Any]]:
-    """The messages at the head of a conversation.  ``override`` takes the place of our instructions."""
+    """The messages at the head of a conversation.
+
+    ``override`` takes the place of our instructions; ``rules`` are the client's, ``rule_files`` those that
+    the user and the project keep; ``skills`` is a listing.
+    """
     system = override or _instructions(names)
     if rules:
         system = f"{system}\n\n<human_rules>\n{rules}\n</human_rules>"
-    return [{"role": "system", "content": system}, {"role": "user", "content": _place(cwd, shell, today)}]
+    place = "\n\n".join(part for part in (_place(cwd, shell, today), _rules(rule_files)) if part)
+    told = [place, reminder(skills)] if skills else [place]
+    return [{"role": "system", "content": system}, *({"role": "user", "content": text} for text in told)]
 
 
 def _place(cwd: str, shell: str, today: date) -> str:
@@ -37,6 +47,18 @@ def _place(cwd: str, shell: str, today: date) -> str:
     }
     lines = "\n".join(f"{name}: {value}" for name, value in facts.items())
     return f"<user_info>\n{lines}\n</user_info>"
+
+
+def _rules(files: Sequence[RuleFile]) -> str:
+    """Rules from files, the user's first; the nearest of the project comes last and counts most."""
+    own = "\n\n".join(file.content.strip() for file in files if file.scope == "user")
+    parts = [f"<user_rules>\n{own}\n</user_rules>"] if own else []
+    for file in files:
+        if file.scope == "project":
+            name = file.path.replace('"', "'")
+            tag = "always_applied_workspace_rule"
+            parts.append(f'<{tag} name="{name}">\n{file.content.strip()}\n</{tag}>')
+    return f"<rules>\n{chr(10).join(parts)}\n</rules>" if parts else ""
 
 
 _GENERAL = """\

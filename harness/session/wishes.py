@@ -30,4 +30,5 @@ class SessionWishes:
     always_approve: bool = False
     permission_mode: str | None = None
     auto_approve: bool = False
+    trusted: bool = False  #: the command line says that the project may tell the model what to do
     hooks: object = None

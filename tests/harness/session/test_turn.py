@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.model.errors import Failure, ModelError
@@ -24,6 +24,9 @@ from harness.session.turn import (
 )
 
 RUN = Prepared("run")
+
+#: A busy machine is no reason to fail.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def calls(*names: str) -> Answer:
@@ -191,6 +194,7 @@ def test_cancel_in_tools_gives_every_call_a_result() -> None:
     assert "late" not in results(conversation).values()
 
 
+@patient
 @given(st.lists(st.tuples(st.sampled_from(["", "x", "y"]), st.booleans()), max_size=8))
 def test_lanes_keep_the_order_of_calls_on_one_changed_path(made: list[tuple[str, bool]]) -> None:
     batch = [(f"c{i}", path, changes) for i, (path, changes) in enumerate(made)]
@@ -205,6 +209,7 @@ def test_lanes_keep_the_order_of_calls_on_one_changed_path(made: list[tuple[str,
         assert sum(any(p == path for c, p, _ in batch if c in lane) for lane in found) == 1
 
 
+@patient
 @given(st.data())
 def test_whatever_happens_the_conversation_stays_acceptable(data: st.DataObject) -> None:
     made, conversation, _ = turn()
