@@ -7,7 +7,7 @@ import dataclasses
 
 from harness.limits import SIZES
 from harness.workspace.terminal.book import Snapshot, Task
-from harness.workspace.terminal.events import Command, LineTap, Moved
+from harness.workspace.terminal.events import Command, KillSource, LineTap, Moved
 from harness.workspace.terminal.logfile import LogFile, read_prefix
 from harness.workspace.terminal.process import CommandProcess
 from harness.workspace.terminal.ring import OutputRing
@@ -35,6 +35,7 @@ class Live:
     chunk_at: float = float("-inf")
     chunk_bytes: int = 0
     killing: asyncio.Task[bool] | None = None
+    killed_by: KillSource | None = None
     announced: bool = False
 
     def cancel_timers(self) -> None:

@@ -239,7 +239,9 @@ class Terminal(TaskDesk):
 
     def _announce_soon(self, live: Live) -> None:
         """Who waited for this end, or asked for it, answers before it is told to everybody."""
-        if live.killing is not None and not live.killing.done():
+        if live.killed_by is KillSource.MODEL:
+            self._announce(live)  # its answer says "killed" of a task that everybody knows to have ended
+        elif live.killing is not None and not live.killing.done():
             live.killing.add_done_callback(lambda _: self._announce_soon(live))
         else:
             asyncio.get_running_loop().call_later(LIMITS.end_told, self._announce, live)
@@ -307,6 +309,7 @@ class Terminal(TaskDesk):
         if live.task.ending is not None:
             return KillOutcome.ALREADY_EXITED
         self._book.killed(task_id, delivered=source is not KillSource.USER)
+        live.killed_by = source
         await self._end(live, "killed", LIMITS.kill_grace)
         return KillOutcome.KILLED
 
