@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from harness import tool_settings
 from harness.hook_runner import ClientHooks
 from harness.hooks import HookError, parse_hooks
 from harness.model.client import ChatClient
@@ -30,6 +31,7 @@ from harness.session.wishes import SessionWishes, WishError
 from harness.skills import Skill
 from harness.toolbridge import ToolBridge
 from harness.tools import default_registry
+from harness.tools.grep import HiddenFiles
 from harness.tools.plan_mode import PlanMode
 from harness.workspace.containment import Containment, profile_named
 from harness.workspace.discovery import Places, discover_rules, discover_skills
@@ -74,7 +76,7 @@ class Assembly:
             executors=lambda contained: HostExecutor(self._environ, contained.wrap),
             terminals=self._terminal,
             composer=lambda session, config: self._registry.compose(config, session.mode),
-            default=preset(DEFAULT, self._registry),
+            default=tool_settings.configured(preset(DEFAULT, self._registry), tool_settings.load(home)),
             profile=profile_named(self._environ.get("GROK_SANDBOX", "")),
             on_change=self._tools_changed,
         )
@@ -115,6 +117,7 @@ class Assembly:
                 "permissionMode": str(gate.mode),
             },
         )
+        bridge.resources.insert(HiddenFiles(lambda: gate.hidden_globs))
         plan, usual = bridge.resources.get(PlanMode), gate.mode
         plan.path = gate.plan_file = str(folder / "plan.md")
 

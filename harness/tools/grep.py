@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from harness.limits import LIMITS, SIZES
@@ -18,16 +18,18 @@ _MATCH = re.compile(r"(\d+):(.*)", re.DOTALL)
 
 
 class HiddenFiles:
-    """Files that the person does not want read, as globs; the session keeps it up to date."""
+    """Files that the person does not want read, as globs that may change while the session lives."""
 
-    def __init__(self) -> None:
-        self.globs: Sequence[str] = ()
+    def __init__(self, globs: Callable[[], Sequence[str]] = tuple) -> None:
+        self.globs = globs
 
 
 def denied_globs(context: CallContext) -> tuple[str, ...]:
     """Exclusions that come last, so that no glob of the model outdoes them."""
-    hidden = (*context.params.get("deny_globs", ()), *context.resources.get(HiddenFiles).globs)
-    return tuple(f"!{glob.removeprefix('!')}" for glob in hidden)
+    hidden = (*context.params.get("deny_globs", ()), *context.resources.get(HiddenFiles).globs())
+    root = (context.cwd or context.session.cwd).rstrip("/")
+    # A glob with a leading slash is rooted where the search is, not at the host's root.
+    return tuple(f"!{glob.removeprefix(root) if glob.startswith(f'{root}/') else glob}" for glob in hidden)
 
 
 class Grep:

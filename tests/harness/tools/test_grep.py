@@ -8,7 +8,7 @@ import pytest
 
 from harness.limits import SIZES
 from harness.outcome import Completeness, ToolOutput
-from harness.tools.grep import Grep, cut
+from harness.tools.grep import Grep, HiddenFiles, cut
 from harness.workspace.search import Mode, SearchResult
 from tests.harness.tools.conftest import Workbench
 
@@ -116,6 +116,16 @@ async def test_denied_globs_win(bench: Workbench) -> None:
     bench.tree.put("secret/b.txt", "needle\n")
     output = await bench.call(GREP, {"pattern": "needle", "glob": "*.txt"}, deny_globs=["secret/**"])
     assert lines(output)[0] == "1 matching lines:"
+
+
+async def test_hidden_files_may_change_while_the_session_lives(bench: Workbench) -> None:
+    bench.tree.put("a.txt", "needle\n")
+    bench.tree.put("secret/b.txt", "needle\n")
+    hidden = list[str]()
+    bench.resources.insert(HiddenFiles(lambda: hidden))
+    assert lines(await grep(bench, "needle"))[0] == "2 matching lines:"
+    hidden.append(f"{bench.tree.root}/secret/**")
+    assert lines(await grep(bench, "needle"))[0] == "1 matching lines:"
 
 
 async def test_a_named_file_is_searched_whatever_is_ignored(bench: Workbench) -> None:
