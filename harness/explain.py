@@ -42,7 +42,7 @@ from harness.session.presentation import view_call
 from harness.toolbridge import ParsedCall, ToolBridge
 from harness.tools import default_registry
 from harness.tools.plan_mode import PlanMode
-from harness.workspace.containment import PROFILES, Containment, ProfileName, contain
+from harness.workspace.containment import Containment, ProfileName, contain, profile_named
 from harness.workspace.executor import HostExecutor
 from harness.workspace.host_filesystem import HostFileSystem
 from harness.workspace.session import WorkspaceSession
@@ -96,7 +96,7 @@ class _Terminal:
 
 
 async def explain(
-    bridge: ToolBridge, session: WorkspaceSession, name: str, arguments: str, held: Containment, *, yes: bool
+    bridge: ToolBridge, session: WorkspaceSession, name: str, arguments: str, *, yes: bool = False
 ) -> Record:
     """Run one call and tell every step of it."""
     record = Record()
@@ -123,7 +123,7 @@ async def explain(
     if not await _passes(record, _gate(session, person), parsed, session, person):
         return record
     await _add_paths(record, parsed, session)
-    record.add("cwd", session.cwd, f"commands contained: {_contained(held)}")
+    record.add("cwd", session.cwd, f"commands contained: {_contained(session.containment)}")
     return await _run(record, bridge, session, parsed, person)
 
 
@@ -274,8 +274,7 @@ def _arguments() -> argparse.ArgumentParser:
         "--contain",
         metavar="PROFILE",
         choices=[str(name) for name in ProfileName],
-        default="off",
-        help=f"what commands may reach: {', '.join(ProfileName)}",
+        help=f"what commands may reach: {', '.join(ProfileName)} ($GROK_SANDBOX)",
     )
     parser.add_argument("--json", action="store_true", help="the toolset as JSON")
     return parser
@@ -299,7 +298,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps(document, indent=2)) if args.json else _print_overview(document)
         return DONE
     name, _, rest = args.explain.strip().partition(" ")
-    held = contain(PROFILES[ProfileName(args.contain)], str(cwd))
+    try:
+        held = contain(profile_named(args.contain or os.environ.get("GROK_SANDBOX", "")), str(cwd))
+    except ValueError as error:
+        parser.error(str(error))
     record = asyncio.run(_explained(toolset, cwd, name, rest.strip(), held, args.yes))
     print(record)
     return FAILED if record.failed else DONE
@@ -326,12 +328,13 @@ async def _explained(
             executor=HostExecutor(environment, held.wrap),
             terminal=terminal,
             mode=toolset.mode,
+            containment=held,
         )
         session.toolset = toolset
         bridge = ToolBridge(toolset, session)
         bridge.resources.get(PlanMode).path = f"{logs}/plan.md"  # not a file in the person's folder
         try:
-            return await explain(bridge, session, name, arguments, held, yes=yes)
+            return await explain(bridge, session, name, arguments, yes=yes)
         finally:
             await terminal.close()
 

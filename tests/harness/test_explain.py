@@ -31,6 +31,7 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("GROK_HOME", str(home / ".grok"))
+    monkeypatch.delenv("GROK_SANDBOX", raising=False)
     return home
 
 
