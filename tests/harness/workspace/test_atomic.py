@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import random
 import signal
 import stat
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -227,7 +229,8 @@ def test_a_racing_swapper_never_gets_a_write_outside(tmp_path: Path) -> None:
     swapper.start()
     wrote = refused = 0
     try:
-        for _ in range(400):
+        deadline = time.monotonic() + 30
+        while (wrote < 20 or refused < 20) and time.monotonic() < deadline:
             try:
                 FS.replace_atomic(f"{inside}/file", NEW)
                 wrote += 1

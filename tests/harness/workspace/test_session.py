@@ -183,6 +183,18 @@ async def test_a_walk_in_another_checkout_follows_its_rules(tree: Tree) -> None:
     assert not await session.ignored(await session.resolve("../two/two.log"))
 
 
+async def test_a_session_in_a_linked_directory(tree: Tree) -> None:
+    plant(tree)
+    tree.symlink("way/in", tree.root)
+    session = session_in(tree)
+    session.cwd = f"{tree.root}/way/in"
+    assert [found.relative for found in await session.walk(session.cwd, limit=3)] == ["a", "b", "link"]
+    assert "out" not in [found.relative for found in await session.walk(session.cwd, limit=99)]
+    assert await session.ignored(await session.resolve("x.log"))
+    await write(session, "b/one", "new")
+    assert tree.get("b/one") == b"new"
+
+
 async def test_ignored(tree: Tree) -> None:
     plant(tree)
     session = session_in(tree)
