@@ -57,11 +57,11 @@ def configured(config: ToolServerConfig, settings: Mapping[str, Any]) -> ToolSer
         if fits(value):
             for tool in tools:
                 wanted.setdefault(tool, {})[param] = value
-    tools = tuple(
+    merged = tuple(
         dataclasses.replace(tool, params={**wanted[tool.id], **tool.params}) if tool.id in wanted else tool
         for tool in config.tools
     )
-    return dataclasses.replace(config, tools=tools)
+    return dataclasses.replace(config, tools=merged)
 
 
 def _at(settings: Any, place: tuple[str, ...]) -> Any:
