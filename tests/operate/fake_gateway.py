@@ -50,6 +50,7 @@ class FakeGateway:
         self.received = list[Message]()
         self.refuse = dict[int, int]()  #: number of the try: status
         self.leader: Message = {"state": "ready"}
+        self.engine = "grok"
         self.accepted = 0
         self.sent = list[str]()
         self.connection = secrets.token_hex(16)
@@ -82,7 +83,7 @@ class FakeGateway:
         sock.transport.abort()
 
     def front(self, channel: control.Channel, packet: control.Packet) -> None:
-        channel.answer(packet, "status", endpoint=self.uri, leader=self.leader)
+        channel.answer(packet, "status", endpoint=self.uri, engine=self.engine, leader=self.leader)
 
     def head(self, connection: ServerConnection, request: Request) -> Response | None:
         self.heads.append(request)

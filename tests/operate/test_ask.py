@@ -72,6 +72,16 @@ async def test_an_answer_of_the_offline_model_says_how_to_get_another(short_tmp:
     assert err.endswith(b"  answered by the offline model; run grok login\n")
 
 
+async def test_a_turn_of_the_embedded_engine_says_why_and_how_to_get_grok(short_tmp: Path) -> None:
+    async with fake_gateway(short_tmp / "gg", plain_turn) as gateway:
+        gateway.engine = "harness"
+        gateway.leader = {"state": "ready", "source": "the embedded engine 1.0 (no grok found)"}
+        process = await ask_command(gateway, "x", stdout=PIPE, stderr=PIPE)
+        _, err = await asyncio.wait_for(process.communicate(), 60)
+    assert b"harness 9.9" in err
+    assert err.endswith(b"  run by the embedded engine 1.0 (no grok found)\n")
+
+
 async def test_text_from_standard_input(short_tmp: Path) -> None:
     code, _, _, gateway = await run(short_tmp, plain_turn, "-", data="späte\nZeile".encode())
     assert code == 0

@@ -12,7 +12,7 @@ from gateway.engine import Engine
 from gateway.operate.diagnosis import Facts, Folder, Listener, Secret, diagnose, permissive_rules
 
 HERE = Path("/state")
-GROK = Engine("grok", Path("/g"), True, "1.0.41", None, False, "your models", "found in PATH")
+GROK = Engine("grok", ("/g",), True, "1.0.41", None, False, "your models", "found in PATH")
 OFFLINE = dataclasses.replace(GROK, offline=True, note="the offline model")
 READY = {"state": "ready", "pid": 7, "adopted": False}
 RUNNING = {"components": [{"name": "gateway", "state": "RUNNING"}], "leader": READY}
