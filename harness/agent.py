@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import datetime
 import importlib
-import platform
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gateway import __version__
 from harness.acp import INTERNAL_ERROR, AcpError, invalid_params
+from harness.answers import (
+    AUTH_METHOD,
+    initialized,
+    iso_time,
+    model_state,
+    now_ms,
+    opened,
+    options,
+    place_of,
+    session_id_of,
+    table,
+    text,
+)
 from harness.model.endpoints import Catalog, ConfigError, Endpoint, load_catalog
 from harness.session.prompt import read_prompt
 from harness.session.wishes import SessionWishes, WishError
@@ -32,8 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["Agent", "Client", "Defaults", "Held"]
 
 AUTH_REQUIRED = -32000
-_AUTH_METHOD = "xai.api_key"
-_EFFORT_NAMES = {"minimal": "Minimal", "low": "Low", "medium": "Medium", "high": "High", "xhigh": "X-High"}
 
 
 class Client(Protocol):
@@ -79,6 +86,7 @@ class Agent:
         self._instance = str(uuid.uuid4())
         self._assembly: Assembly | None = None
         self._warming: asyncio.Task[object] | None = None
+        self._opening = asyncio.Lock()
         self._methods: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Any]]] = {
             "initialize": self._initialize,
             "authenticate": self._authenticate,
@@ -126,8 +134,7 @@ class Agent:
 
     def models(self, current: Endpoint | None) -> dict[str, Any]:
         """The model state that several answers carry."""
-        shown = [_model(endpoint) for endpoint in self.catalog.endpoints.values() if not endpoint.hidden]
-        return {"currentModelId": current.id if current else None, "availableModels": shown}
+        return model_state(self.catalog.endpoints.values(), current)
 
     def default_endpoint(self, wanted: str | None = None) -> Endpoint:
         """The model that a session starts with.  Raises AcpError when there is none."""
@@ -140,14 +147,7 @@ class Agent:
 
     def options(self, held: Held) -> list[dict[str, Any]]:
         """The settings of a session that a client can offer."""
-        endpoint = held.actor.endpoint
-        values = [{"value": e.id, "name": e.name} for e in self.catalog.endpoints.values() if not e.hidden]
-        options = [_select("model", "Model", "model", endpoint.id, values)]
-        if endpoint.efforts:
-            efforts = [{"value": e, "name": _EFFORT_NAMES.get(e, e.title())} for e in endpoint.efforts]
-            current = held.actor.effort or endpoint.efforts[0]
-            options.append(_select("reasoning_effort", "Reasoning Effort", "thought_level", current, efforts))
-        return options
+        return options(self.catalog.endpoints.values(), held.actor.endpoint, held.actor.effort)
 
     # -- the connection ------------------------------------------------------------------------------
     async def _initialize(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,45 +157,11 @@ class Agent:
         catalog = self.catalog
         current = catalog.endpoints[catalog.default] if catalog.default else None
         self.say_later(lambda: self.client.notify("_x.ai/mcp/servers_updated", {"mcpServers": []}))
-        methods = [
-            {
-                "id": _AUTH_METHOD,
-                "name": _AUTH_METHOD,
-                "description": "A key in the configuration or XAI_API_KEY",
-            }
-        ]
-        return {
-            "protocolVersion": 1,
-            "agentCapabilities": {
-                "loadSession": True,
-                "promptCapabilities": {"image": False, "audio": False, "embeddedContext": True},
-                "mcpCapabilities": {"http": False, "sse": False},
-                "sessionCapabilities": {"list": {}, "resume": {}, "close": {}},
-                "auth": {},
-                "_meta": {
-                    "x.ai/hooks": {
-                        "blockingEvents": ["pre_tool_use", "stop"],
-                        "decisions": ["deny", "block"],
-                        "stopSignals": ["continue", "stopReason", "additionalContext"],
-                    }
-                },
-            },
-            "authMethods": methods,
-            "_meta": {
-                "defaultAuthMethodId": _AUTH_METHOD if current else None,
-                "currentWorkingDirectory": str(Path.cwd()),
-                "agentVersion": __version__,
-                "agentInstanceId": self._instance,
-                "hostname": platform.node(),
-                "modelState": self.models(current),
-                "mcpServers": [],
-                "availableCommands": [],
-            },
-        }
+        return initialized(model_state(catalog.endpoints.values(), current), self._instance)
 
     async def _authenticate(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        method = _text(params, "methodId")
-        if method != _AUTH_METHOD:
+        method = text(params, "methodId")
+        if method != AUTH_METHOD:
             raise invalid_params(f"unsupported auth method: {method}")
         self._catalog = None
         self.default_endpoint()
@@ -205,10 +171,15 @@ class Agent:
     async def _new(self, params: Mapping[str, Any]) -> dict[str, Any]:
         if not self._initialized:
             raise invalid_params("initialize must be called before new_session")
-        cwd, servers, meta = _place(params)
-        session_id = _session_id(meta)
-        if session_id in self.sessions:
-            return self._opened(session_id)
+        cwd, servers, meta = place_of(params)
+        session_id = session_id_of(meta)
+        # A client that got no answer asks again; both requests then mean the one session.
+        async with self._opening:
+            if session_id not in self.sessions:
+                await self._make(session_id, cwd, servers, meta)
+        return self._opened(session_id)
+
+    async def _make(self, session_id: str, cwd: str, servers: list[Any], meta: Mapping[str, Any]) -> None:
         chosen = session_id if "sessionId" in meta else None
         for phase in ("auth", "resolve_workspace"):
             self._setup("session/new", phase, chosen)
@@ -232,11 +203,10 @@ class Agent:
             actor = await self.assembly.session(wishes, self.client)
         except WishError as error:
             raise invalid_params(str(error)) from error
-        self.sessions[session_id] = Held(actor, cwd, always, _now())
+        self.sessions[session_id] = Held(actor, cwd, always, now_ms())
         self._warming = asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "aiohttp"))
         actor.set_model(wishes.endpoint, self._defaults.effort)
         self.say_later(lambda: self._session_ready(session_id, servers))
-        return self._opened(session_id)
 
     def _session_ready(self, session_id: str, servers: list[Any]) -> None:
         """What a client hears behind the answer to its request."""
@@ -256,26 +226,9 @@ class Agent:
 
     def _opened(self, session_id: str) -> dict[str, Any]:
         held = self.sessions[session_id]
-        endpoint = held.actor.endpoint
         root = self.assembly.repository(held.cwd)
-        chosen = [
-            {"id": e.id, "category": "model", "label": e.name, "selected": e.id == endpoint.id}
-            for e in self.catalog.endpoints.values()
-            if not e.hidden
-        ]
-        detail = {"sessionId": session_id, "kind": "build", "cwd": held.cwd, "currentModelId": endpoint.id}
-        return {
-            "sessionId": session_id,
-            "models": self.models(endpoint),
-            "configOptions": self.options(held),
-            "_meta": {
-                "currentWorkingDirectory": held.cwd,
-                "isGitRepo": root is not None,
-                "gitRoot": root,
-                "x.ai/sessionConfig": {"options": chosen},
-                "x.ai/sessionDetail": detail,
-            },
-        }
+        models = self.catalog.endpoints.values()
+        return opened(session_id, held.cwd, root, models, held.actor.endpoint, held.actor.effort)
 
     async def _load(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return self._reopened(params)
@@ -285,8 +238,8 @@ class Agent:
 
     def _reopened(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A session that is still here.  Those of earlier processes are not kept."""
-        session_id = _text(params, "sessionId")
-        cwd, _, _ = _place(params)
+        session_id = text(params, "sessionId")
+        cwd, _, _ = place_of(params)
         held = self.sessions.get(session_id)
         if held is None or held.cwd != cwd:
             detail = {"detail": "the session is not here, or it has another folder", "code": "FS_NOT_FOUND"}
@@ -300,14 +253,14 @@ class Agent:
 
     async def _list(self, params: Mapping[str, Any]) -> dict[str, Any]:
         found = [
-            {"sessionId": i, "cwd": h.cwd, "title": h.actor.title, "updatedAt": _iso(h.changed_ms)}
+            {"sessionId": i, "cwd": h.cwd, "title": h.actor.title, "updatedAt": iso_time(h.changed_ms)}
             for i, h in self.sessions.items()
             if h.actor.turns
         ]
         return {"sessions": found}
 
     async def _close_session(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        session_id = _text(params, "sessionId")
+        session_id = text(params, "sessionId")
         held = self.sessions.pop(session_id, None)
         if held is None:
             return {"_meta": {"x.ai/closeOutcome": "notResident"}}
@@ -322,7 +275,7 @@ class Agent:
         blocks = params.get("prompt")
         if not isinstance(blocks, list):
             raise invalid_params("missing field `prompt`")
-        meta = _table(params, "_meta")
+        meta = table(params, "_meta")
         prompt_id = meta.get("promptId")
         outcome = await held.actor.prompt(
             read_prompt([block for block in blocks if isinstance(block, dict)]),
@@ -336,29 +289,29 @@ class Agent:
     async def _cancel(self, params: Mapping[str, Any]) -> None:
         held = self.sessions.get(str(params.get("sessionId")))
         if held is not None:
-            trigger = _table(params, "_meta").get("cancelTrigger")
+            trigger = table(params, "_meta").get("cancelTrigger")
             held.actor.cancel(trigger if isinstance(trigger, str) else "")
 
     # -- settings ------------------------------------------------------------------------------------
     async def _set_mode(self, params: Mapping[str, Any]) -> dict[str, Any]:
         held = self.held(params)
-        mode = _text(params, "modeId")
+        mode = text(params, "modeId")
         if mode in ("plan", "default"):
             held.actor.set_mode(mode)
         return {}
 
     async def _set_model(self, params: Mapping[str, Any]) -> dict[str, Any]:
         held = self.held(params)
-        endpoint = self.catalog.find(_text(params, "modelId"))
+        endpoint = self.catalog.find(text(params, "modelId"))
         if endpoint is None:
             raise invalid_params("unknown model id")
-        effort = _table(params, "_meta").get("reasoningEffort")
+        effort = table(params, "_meta").get("reasoningEffort")
         self._switch(held, endpoint, effort if isinstance(effort, str) else None)
         return {"_meta": {"model": {"Ok": endpoint.model}}}
 
     async def _set_option(self, params: Mapping[str, Any]) -> dict[str, Any]:
         held = self.held(params)
-        option, value = _text(params, "configId"), params.get("value")
+        option, value = text(params, "configId"), params.get("value")
         if option == "model":
             endpoint = self.catalog.find(str(value))
             if endpoint is None:
@@ -397,7 +350,7 @@ class Agent:
 
     def held(self, params: Mapping[str, Any]) -> Held:
         """The session that a message names.  Raises AcpError."""
-        held = self.sessions.get(_text(params, "sessionId"))
+        held = self.sessions.get(text(params, "sessionId"))
         if held is None:
             raise invalid_params("unknown session id")
         return held
@@ -421,7 +374,7 @@ class Agent:
     def _session_changed(self, session_id: str) -> None:
         held = self.sessions.get(session_id)
         if held is not None:
-            held.changed_ms = _now()
+            held.changed_ms = now_ms()
             changed = {"upserted": [self.row(session_id)], "removed": []}
             self.client.notify("_x.ai/sessions/changed", changed)
 
@@ -436,65 +389,3 @@ class Agent:
     def say_later(say: Callable[[], None]) -> None:
         """Behind the answer that is being made: an answer is written before the loop turns again."""
         asyncio.get_running_loop().call_soon(say)
-
-
-# -- shapes ----------------------------------------------------------------------------------------
-
-
-def _model(endpoint: Endpoint) -> dict[str, Any]:
-    meta: dict[str, Any] = {"totalContextTokens": endpoint.context_window, "agentType": "grok-build-plan"}
-    if endpoint.efforts:
-        meta |= {"supportsReasoningEffort": True, "reasoningEffort": endpoint.effort}
-    described = {"description": endpoint.description} if endpoint.description else {}
-    return {"modelId": endpoint.id, "name": endpoint.name, **described, "_meta": meta}
-
-
-def _select(
-    option_id: str, name: str, category: str, current: str, values: list[dict[str, str]]
-) -> dict[str, Any]:
-    kind = {"id": option_id, "name": name, "category": category, "type": "select"}
-    return {**kind, "currentValue": current, "options": values}
-
-
-def _text(params: Mapping[str, Any], name: str) -> str:
-    value = params.get(name)
-    if not isinstance(value, str):
-        raise invalid_params(f"missing field `{name}`")
-    return value
-
-
-def _table(params: Mapping[str, Any], name: str) -> dict[str, Any]:
-    value = params.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _place(params: Mapping[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
-    """Folder, tool servers and ``_meta`` of a request that opens a session."""
-    cwd = _text(params, "cwd")
-    if not cwd.startswith("/"):
-        raise invalid_params(f"Path is not absolute: {cwd}")
-    servers = params.get("mcpServers")
-    if not isinstance(servers, list):
-        raise invalid_params("missing field `mcpServers`")
-    return cwd, servers, _table(params, "_meta")
-
-
-def _session_id(meta: Mapping[str, Any]) -> str:
-    """The id that the client chose, else a new one."""
-    chosen = meta.get("sessionId")
-    if not isinstance(chosen, str) or not chosen:
-        from harness.workspace.terminal.naming import time_ordered_id
-
-        return time_ordered_id()
-    try:
-        return str(uuid.UUID(chosen))
-    except ValueError:
-        raise invalid_params(f"sessionId must be a UUID: {chosen[:64]}") from None
-
-
-def _now() -> int:
-    return int(time.time() * 1000)
-
-
-def _iso(milliseconds: int) -> str:
-    return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).isoformat()

@@ -228,3 +228,13 @@ async def test_a_project_that_nobody_trusts_tells_the_model_nothing(
     prompt = steps({"text": "x"})
     await client.turn(prompt)
     assert "Ignore all" not in str(model.calls(prompt)[-1].body["messages"])
+
+
+async def test_a_request_that_is_repeated_means_one_session(new_client: Callable[..., TestClient]) -> None:
+    client = new_client()
+    await client.result("initialize", {"protocolVersion": 1})
+    meta = {"sessionId": "0190aaaa-0000-7000-8000-000000000001"}
+    params = {"cwd": str(client.work), "mcpServers": [], "_meta": meta}
+    answers = await asyncio.gather(*(client.begin("session/new", params) for _ in range(3)))
+    assert [a["result"]["sessionId"] for a in answers] == [meta["sessionId"]] * 3
+    assert len(client.agent.sessions) == 1
