@@ -222,15 +222,17 @@ def test_a_racing_swapper_never_gets_a_write_outside(tmp_path: Path) -> None:
         while not stop.is_set():
             inside.rename(parked)
             inside.symlink_to(elsewhere)
+            time.sleep(0.002)
             inside.unlink()
             parked.rename(inside)
+            time.sleep(random.random() / 10)
 
     swapper = threading.Thread(target=swap)
     swapper.start()
     wrote = refused = 0
     try:
         deadline = time.monotonic() + 30
-        while (wrote < 20 or refused < 20) and time.monotonic() < deadline:
+        while (wrote < 5 or refused < 5) and time.monotonic() < deadline:
             try:
                 FS.replace_atomic(f"{inside}/file", NEW)
                 wrote += 1
