@@ -56,14 +56,14 @@ class Answer:
         self.seq = event["seq"]
         self.events.append(event)
         match event["op"]:
-            case "open":
+            case "start":
                 assert event["i"] == len(self.blocks), event
                 assert all(block["closed"] for block in self.blocks), "two blocks are open"
                 self.blocks.append({"type": event["type"], "text": "", "closed": False})
             case "delta":
                 assert not self.blocks[event["i"]]["closed"], event
                 self.blocks[event["i"]]["text"] += event["text"]
-            case "close":
+            case "end":
                 self.blocks[event["i"]]["closed"] = True
 
     def finish(self, end: Message) -> None:

@@ -125,13 +125,13 @@ test("a turn: introduction, events, end", async () => {
   assert.deepEqual(session, { session: "s1", cwd: "/w", reason: "connect", active: ["read"] });
   assert.deepEqual([sent!.kind, sent!.model, sent!.seq, sent!.blocks, sent!.entries], ["turn", "m", 0, [], [{ id: "e1", type: "message", role: "user", ts: 11 }]]);
   assert.deepEqual(sent!.messages.map((message: Json) => message.role), ["system", "user"]);
-  event(1, "open", 0, { type: "thinking" });
+  event(1, "start", 0, { type: "thinking" });
   event(2, "delta", 0, { text: "hm" });
   event(2, "delta", 0, { text: "twice" });
-  event(3, "close", 0);
-  event(4, "open", 1, { type: "text" });
+  event(3, "end", 0);
+  event(4, "start", 1, { type: "text" });
   event(5, "delta", 1, { text: "yes" });
-  event(6, "close", 1);
+  event(6, "end", 1);
   end({ texts: { 1: "yes!" }, raw_stop: "end_turn" });
   const message = await stream.result();
   assert.deepEqual(await seen, ["start", "thinking_start", "thinking_delta", "thinking_end", "text_start", "text_delta", "text_end", "done"]);
@@ -173,7 +173,7 @@ test("side calls carry no session", async () => {
 test("abort ends at once, and nothing touches the message later", async () => {
   const host = new Host().start(), run = new AbortController(), stream = host.call(undefined, { sessionId: "s1", signal: run.signal });
   await begun();
-  event(1, "open", 0, { type: "text" });
+  event(1, "start", 0, { type: "text" });
   await server.request("x", "nonsense", {});
   run.abort();
   const message = await stream.result();
@@ -197,7 +197,7 @@ test("an error of the gateway is the message's, word for word", async () => {
 for (const how of ["1012", "lost"]) test(`a turn goes on after its socket: ${how}`, async () => {
   const host = new Host().start(), stream = host.call();
   await begun();
-  event(1, "open", 0, { type: "text" });
+  event(1, "start", 0, { type: "text" });
   event(2, "delta", 0, { text: "ab😀" });
   await server.request("x", "nonsense", {});
   if (how === "1012") server.peer.close(1012);
@@ -218,7 +218,7 @@ for (const how of ["1012", "lost"]) test(`a turn goes on after its socket: ${how
 test("a gateway that has forgotten: a new connection, the turn again, or its end", async () => {
   const host = new Host().start(), stream = host.call();
   await begun();
-  event(1, "open", 0, { type: "text" });
+  event(1, "start", 0, { type: "text" });
   event(2, "delta", 0, { text: "one" });
   await server.request("x", "nonsense", {});
   server.refusals = 1;
@@ -226,7 +226,7 @@ test("a gateway that has forgotten: a new connection, the turn again, or its end
   await begun(2);
   assert.equal(server.peer.headers["grok-gateway-connection"], undefined);
   assert.deepEqual([server.params("turn")[1]!.turn, server.params("turn")[1]!.seq], [turn, 2]);
-  event(3, "open", 1, { type: "text" });
+  event(3, "start", 1, { type: "text" });
   event(4, "delta", 1, { text: "two" });
   await server.request("y", "nonsense", {});
   server.answers.turn = () => new Error("Grok was restarted.");
