@@ -42,7 +42,7 @@ class EngineLimits:
     command_block: float = _row(15, "then a foreground command goes on in the background")
     output_chunk: float = _row(0.1, "pause between two looks of a client at a running output")
     output_drain: float = _row(2, "a child of an ended command may still hold its pipe")
-    end_told: float = _row(0.02, "the answer that waited for an end goes out before everybody is told")
+    end_told: float = _row(0.01, "the answer that waited for an end goes out before everybody is told")
     kill_grace: float = _row(1, "TERM to KILL for a command and all it started")
     kill_reap: float = _row(5, "a process that the kernel does not give up is left to it")
     kill_look: float = _row(0.02, "pause between two looks for what is still alive")

@@ -31,6 +31,7 @@ class Ended:
     log: str
     by_signal: bool = False
     by_user: bool = False
+    what: str = "background task"
 
 
 def wrap(text: str, reminders: Sequence[str], tag: str = TAG) -> str:
@@ -50,9 +51,7 @@ def completions(ended: Sequence[Ended], running: Mapping[str, str], names: Names
 
 
 def _ended(task: Ended, names: Names) -> str:
-    lines = [
-        f'The background task "{task.task_id}" has ended: {task.outcome}, after {_duration(task.seconds)}.'
-    ]
+    lines = [f'The {task.what} "{task.task_id}" has ended: {task.outcome}, after {_duration(task.seconds)}.']
     lines.append(f"It ran: {task.description}")
     if task.by_user:
         lines.append("The user ended it. Do not start it again unless the user asks for it.")

@@ -6,6 +6,7 @@ result tells it, and what no result has told by the end of the turn wakes it the
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +16,7 @@ from harness.session.conversation import reminder
 from harness.session.prompt import Prompt
 from harness.session.queue import Queued
 from harness.session.updates import Update, Updates
+from harness.workspace.terminal.book import TaskKind
 from harness.workspace.terminal.events import Backgrounded, Completed, Event, MonitorEvent, OutputChunk
 
 if TYPE_CHECKING:
@@ -115,10 +117,16 @@ class Background:
             Queued(f"notifications-{uuid.uuid4()}", Prompt(text, text), autonomous=True, as_query=False)
         )
 
+    def _called(self, ended: reminders.Ended) -> reminders.Ended:
+        """With its proper name: who is woken has to know what has ended."""
+        shot = self._terminal.snapshot(ended.task_id)
+        monitor = shot is not None and shot.kind is TaskKind.MONITOR
+        return dataclasses.replace(ended, what="monitor") if monitor else ended
+
     def _wake_by_ends(self) -> None:
         """Ends that nobody has told; each wakes once, and counts as told from here on."""
         for ended in self._bridge.drain_completions():
-            told = reminders.completions([ended], {}, self._bridge.toolset.names)
+            told = reminders.completions([self._called(ended)], {}, self._bridge.toolset.names)
             text = reminder("\n".join(told))
             prompt_id = f"task-completed-{ended.task_id}"
             queued = Queued(prompt_id, Prompt(text, text), autonomous=True, as_query=False)

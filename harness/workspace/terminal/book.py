@@ -248,7 +248,7 @@ class TaskBook:
         """Somebody asked for its end; ``delivered``: who asked is who would be told."""
         if (task := self._tasks.get(task_id)) is not None and task.ending is None:
             task.explicitly_killed = True
-            task.kill_delivered = delivered or task.waiters > 0
+            task.kill_delivered = task.kill_delivered or delivered or task.waiters > 0
 
     # -- waiting -----------------------------------------------------------------------------------
     def wait(self, ids: Iterable[str]) -> None:

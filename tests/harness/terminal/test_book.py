@@ -194,6 +194,15 @@ def test_who_is_told_of_a_kill(waits: int, delivered: bool, told: bool) -> None:
     assert [t.id for t in book.untold("s")] == (["t"] if told else [])
 
 
+def test_a_second_kill_does_not_make_news_of_the_first() -> None:
+    book = TaskBook()
+    book.add(task())
+    book.killed("t", delivered=True)
+    book.killed("t", delivered=False)
+    book.end("t", Ending(None, "killed"), 11, 101)
+    assert book.untold("s") == []
+
+
 def test_reserved_for_a_wake_that_may_be_dropped() -> None:
     book = TaskBook()
     book.add(task())
