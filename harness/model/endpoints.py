@@ -52,6 +52,7 @@ _GLOBAL = (
     "max_retries",
     "rate_limit_retry_threshold",
     "inference_idle_timeout_secs",
+    "default_reasoning_effort",
 )
 
 
@@ -206,7 +207,8 @@ def _endpoint(
     base = str(table.get("base_url") or XAI_URL)
     key, origin = _key(name, table, environ, xai if base.startswith(XAI_URL) else None)
     efforts = _efforts(table, name in _XAI_MODELS)
-    effort = table.get("reasoning_effort")
+    effort = table.get("reasoning_effort") or table.get("default_reasoning_effort")
+    usual = "high" if name in _XAI_MODELS else "medium"
     try:
         return Endpoint(
             id=name,
@@ -225,7 +227,7 @@ def _endpoint(
             rate_limit_tries=int(table.get("rate_limit_retry_threshold", SIZES.rate_limit_tries)),
             idle_timeout=float(table.get("inference_idle_timeout_secs", LIMITS.model_idle)),
             efforts=efforts,
-            effort=str(effort) if efforts and effort else ("medium" if efforts else None),
+            effort=str(effort or usual) if efforts else None,
             hidden=bool(table.get("hidden")),
         )
     except (TypeError, ValueError) as error:
@@ -241,7 +243,9 @@ def _efforts(table: Mapping[str, Any], built_in: bool) -> tuple[str, ...]:
     if isinstance(listed, list) and listed:
         values = (e.get("value") or e.get("id") if isinstance(e, dict) else e for e in listed)
         return tuple(str(v) for v in values if v)
-    return _EFFORTS if table.get("supports_reasoning_effort", built_in) else ()
+    if built_in:
+        return _EFFORTS[1:]  # xAI knows no minimal one
+    return _EFFORTS if table.get("supports_reasoning_effort") else ()
 
 
 def _url(name: str, base: str, query: Any) -> str:

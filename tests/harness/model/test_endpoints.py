@@ -43,6 +43,7 @@ def test_a_key_of_xai_is_enough(tmp_path: Path, variable: str) -> None:
     default = found.endpoints[found.default or ""]
     assert default.url == "https://api.x.ai/v1/chat/completions"
     assert default.key == Secret("xai-secret")
+    assert (default.efforts, default.effort) == (("low", "medium", "high", "xhigh"), "high")
 
 
 def test_a_key_in_the_auth_file(tmp_path: Path) -> None:
