@@ -74,8 +74,8 @@ class ToolOutput:
     settles: frozenset[str] = frozenset()
 
     def raw(self) -> dict[str, Any] | None:
-        """The client's projection as one JSON object; None where a call never became a tool's work."""
-        return {"type": self.type, **self.fields} if self.type else None
+        """The client's projection as one JSON object; None for a result that is nothing but its text."""
+        return {"type": self.type, **self.fields} if self.type else dict(self.fields) or None
 
 
 class FaultKind(StrEnum):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.outcome import Notification, ToolFault, ToolOutput
+from harness.outcome import FaultKind, Notification, ToolFault, ToolOutput
 from harness.registry.contract import ClientRequests, ToolKind
 from harness.session.gate import Gate, GateCall
 from harness.session.hooks import TurnHooks
@@ -234,7 +234,9 @@ class Calls:
             result = await work
         except ToolFault as fault:
             text = f"{parsed.name}: {fault.message}"
-            return ToolOutput("", {}, text, is_error=True), text
+            cancelled = fault.kind is FaultKind.CANCELLED
+            fields = {} if cancelled else {"error": "tool_execution_failed", "message": fault.message}
+            return ToolOutput("", fields, text, is_error=True), text
         except asyncio.CancelledError:
             work.cancel()
             raise

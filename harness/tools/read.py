@@ -97,6 +97,7 @@ class Read:
         offset, limit = arguments.get("offset"), arguments.get("limit")
         whole = whole_file_names(path.path)
         if whole:
+            offset = limit = None
             window = take_window(text, None, None, None)
         else:
             window = take_window(text, offset, limit, context.params["max_lines_read"])

@@ -7,17 +7,16 @@ description that promises no more.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from harness.limits import LIMITS, SIZES
-from harness.outcome import Completeness, FaultKind, ToolFault, ToolOutput
+from harness.outcome import FaultKind, ToolFault, ToolOutput
 from harness.registry.contract import CallContext, Tool, ToolKind, ToolSpec
 from harness.registry.requirements import Expr, HasTool, ParamIs
 from harness.tools import terminal_texts as texts
-from harness.workspace.terminal import KillOutcome, KillSource, Snapshot, WaitMode, WaitOutcome
-from harness.workspace.terminal.book import iso_time
+from harness.tools.task_answers import Asked, one, several
+from harness.workspace.terminal import KillOutcome, KillSource, WaitMode, WaitOutcome
 
 __all__ = ["TOOLS"]
 
@@ -47,16 +46,6 @@ _TIMEOUT = {
     "waiting, only a look.",
 }
 _FIGURES = {"max_wait_ms": texts.LONGEST_WAIT_MS}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Asked:
-    """A question about tasks after it was checked; ``wait_ms`` 0: only a look."""
-
-    ids: tuple[str, ...]
-    asked_ms: int
-    wait_ms: int
-    mode: WaitMode | None
 
 
 class TaskOutput:
@@ -101,8 +90,8 @@ class TaskOutput:
         asked = _asked(arguments, context, mode=None, default_ms=0)
         outcome = await _wait(asked, context)
         if len(asked.ids) > 1:
-            return _several(asked, outcome, context)
-        return _one(asked, outcome, context)
+            return several(asked, outcome, context)
+        return one(asked, outcome, context)
 
 
 class WaitTasks:
@@ -154,7 +143,7 @@ class WaitTasks:
     async def run(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         default = round(LIMITS.wait_default * 1000)
         asked = _asked(arguments, context, mode=WaitMode(arguments["mode"]), default_ms=default)
-        return _several(asked, await _wait(asked, context), context)
+        return several(asked, await _wait(asked, context), context)
 
 
 class KillTask:
@@ -209,7 +198,7 @@ class KillTask:
 
 def _asked(
     arguments: Mapping[str, Any], context: CallContext, *, mode: WaitMode | None, default_ms: int
-) -> _Asked:
+) -> Asked:
     ids = tuple(dict.fromkeys(i for i in (str(i).strip() for i in arguments.get("task_ids") or ()) if i))
     name = context.names.own("task_ids")
     if not ids:
@@ -219,10 +208,10 @@ def _asked(
     wanted = arguments.get("timeout_ms") or default_ms
     limit = context.session.env.get(_WAIT_VARIABLE, "")
     longest = min(int(limit), texts.LONGEST_WAIT_MS) if limit.isdecimal() else texts.LONGEST_WAIT_MS
-    return _Asked(ids, wanted, min(wanted, longest), mode)
+    return Asked(ids, wanted, min(wanted, longest), mode)
 
 
-async def _wait(asked: _Asked, context: CallContext) -> WaitOutcome | None:
+async def _wait(asked: Asked, context: CallContext) -> WaitOutcome | None:
     """Wait as long as was asked for; None where nobody wanted to."""
     if asked.wait_ms <= 0:
         return None
@@ -235,133 +224,6 @@ async def _wait(asked: _Asked, context: CallContext) -> WaitOutcome | None:
     if outcome is WaitOutcome.CANCELLED:
         raise ToolFault(FaultKind.CANCELLED, "the wait was called off; the tasks go on")
     return outcome
-
-
-# -- answering -------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Entry:
-    """One task of an answer: for the client, and what the model reads of it."""
-
-    fields: Mapping[str, Any]
-    label: str
-    output: str
-    completed: bool
-    truncated: bool
-
-
-def _one(asked: _Asked, outcome: WaitOutcome | None, context: CallContext) -> ToolOutput:
-    task_id, session = asked.ids[0], context.session
-    shot = session.terminal.snapshot(task_id, session.id)
-    if shot is None:
-        text = texts.not_found(task_id, session.terminal.known_ids(session.id))
-        return ToolOutput("TaskOutput", {"TaskNotFound": text}, text, is_error=True)
-    entry = _entry(shot, asked, outcome, context)
-    lines = [
-        f"=== Task {task_id} ===",
-        f"Command: {shot.label}",
-        f"Status: {shot.status}",
-        f"Duration: {shot.duration:.2f}s",
-    ]
-    if shot.exit_code is not None:
-        lines.append(f"Exit Code: {shot.exit_code}")
-    lines += [f"Output File: {shot.output_file}", "", "=== Output ===", entry.output or texts.NO_OUTPUT]
-    if entry.truncated:
-        lines.append(str(entry.fields["truncation_hint"]))
-    return ToolOutput(
-        "TaskOutput",
-        {"Result": entry.fields},
-        "\n".join(lines),
-        completeness=_completeness([entry]),
-        settles=frozenset({task_id} if shot.completed else ()),
-    )
-
-
-def _several(asked: _Asked, outcome: WaitOutcome | None, context: CallContext) -> ToolOutput:
-    session = context.session
-    shots = {i: session.terminal.snapshot(i, session.id) for i in asked.ids}
-    entries = [
-        _missing(i) if shot is None else _entry(shot, asked, outcome, context) for i, shot in shots.items()
-    ]
-    mode = str(asked.mode) if asked.mode else "poll" if outcome is None else str(WaitMode.ALL)
-    done = sum(entry.completed for entry in entries)
-    summary = f"{done}/{len(entries)} tasks completed ({mode})"
-    prompt = f"=== Multi-wait ({mode}) ===\n{''.join(map(_block, entries))}\n{summary}"
-    fields = {"mode": mode, "results": [entry.fields for entry in entries], "summary": summary}
-    return ToolOutput(
-        "TaskOutput",
-        {"MultiResult": fields},
-        prompt,
-        completeness=_completeness(entries),
-        settles=frozenset(i for i, shot in shots.items() if shot is not None and shot.completed),
-    )
-
-
-def _block(entry: _Entry) -> str:
-    fields = entry.fields
-    lines = [
-        f"--- Task {fields['task_id']} [{fields['status']}] ---",
-        f"Command: {entry.label}",
-        f"Duration: {fields['duration_secs']:.2f}s",
-    ]
-    if fields["exit_code"] is not None:
-        lines.append(f"Exit Code: {fields['exit_code']}")
-    lines.append(entry.output or texts.NO_OUTPUT)
-    return "\n".join(lines) + "\n"
-
-
-def _entry(shot: Snapshot, asked: _Asked, outcome: WaitOutcome | None, context: CallContext) -> _Entry:
-    data = shot.output.encode("utf-8", "replace")
-    output, cut = shot.output, shot.truncated
-    if len(data) > SIZES.tool_output:
-        preview = data[: SIZES.task_preview].decode("utf-8", "ignore")
-        output = f"{preview}\n\n{texts.preview_footer(shot, context.names)}"
-        cut = True
-    if not shot.completed:
-        parameter = context.names.own("timeout_ms")
-        word = texts.still_running(outcome, asked.asked_ms, asked.wait_ms, parameter)
-        output = f"{output}\n\n{word}"
-    fields = {
-        "task_id": shot.task_id,
-        "command": shot.label,
-        "status": str(shot.status),
-        "exit_code": shot.exit_code,
-        "started": iso_time(shot.started),
-        "ended": None if shot.finished is None else iso_time(shot.finished),
-        "duration_secs": shot.duration,
-        "output": output,
-        "output_file": shot.output_file,
-        "truncated": cut,
-        "truncation_hint": texts.truncation_hint(context.names),
-        "raw_output_bytes": shot.total_bytes,
-    }
-    return _Entry(fields, shot.label, output, shot.completed, cut)
-
-
-def _missing(task_id: str) -> _Entry:
-    text = f"Task {task_id} not found."
-    fields = {
-        "task_id": task_id,
-        "command": "",
-        "status": "not_found",
-        "exit_code": None,
-        "started": "",
-        "ended": None,
-        "duration_secs": 0.0,
-        "output": text,
-        "output_file": "",
-        "truncated": False,
-        "truncation_hint": "",
-        "raw_output_bytes": 0,
-    }
-    return _Entry(fields, "", text, completed=False, truncated=False)
-
-
-def _completeness(entries: Sequence[_Entry]) -> Completeness:
-    if any(not entry.completed and entry.fields["status"] != "not_found" for entry in entries):
-        return Completeness.RUNNING
-    return Completeness.TRUNCATED if any(entry.truncated for entry in entries) else Completeness.COMPLETE
 
 
 _LAUNCHERS = (

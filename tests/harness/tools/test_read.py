@@ -129,6 +129,7 @@ async def test_instructions_come_whole(bench: Workbench, path: str) -> None:
     bench.tree.put(path, "".join(f"{'s' * 100} {n}\n" for n in range(1500)))
     output = await bench.call(READ, {"target_file": path, "offset": 3, "limit": 3})
     assert content(output)["total_lines"] == 1501
+    assert "limit" not in content(output)
     assert content(output)["content"].count("\n") == 1500
 
 
