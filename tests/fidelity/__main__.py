@@ -28,12 +28,16 @@ async def main() -> int:
     parser.add_argument("--report", type=Path)
     parser.add_argument("--seed", default=secrets.token_hex(4))
     parser.add_argument("--jobs", type=int, default=3)
-    parser.add_argument("--all", action="store_true", help="show all differences, not the first ten of a scenario")
+    parser.add_argument(
+        "--all", action="store_true", help="show all differences, not the first ten of a scenario"
+    )
     options = parser.parse_args()
     wanted = [s for s in load() if not options.numbers or s.number in options.numbers]
     engines = [name for name in (options.engine, options.against) if name]
     most = 10**6 if options.all else 10
-    outcomes = await play_all(wanted, engines, options.seed, options.jobs, lambda outcome: show(outcome, most))
+    outcomes = await play_all(
+        wanted, engines, options.seed, options.jobs, lambda outcome: show(outcome, most)
+    )
     for outcome in outcomes:
         if options.records:
             for recording in outcome.recordings:
@@ -56,8 +60,15 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def show(outcome: Outcome, most: int) -> None:
-    count = f" ({len(outcome.unexplained)} of {len(outcome.differences)} unexplained)" if outcome.differences else ""
-    print(f"{outcome.scenario.label} [{outcome.scenario.part}]: {outcome.verdict}{count} {outcome.seconds:.1f} s", flush=True)
+    count = (
+        f" ({len(outcome.unexplained)} of {len(outcome.differences)} unexplained)"
+        if outcome.differences
+        else ""
+    )
+    print(
+        f"{outcome.scenario.label} [{outcome.scenario.part}]: {outcome.verdict}{count} {outcome.seconds:.1f} s",
+        flush=True,
+    )
     for recording in outcome.recordings:
         if recording.failure:
             print(f"    {recording.engine} FAILED {tail(recording)}")
@@ -66,7 +77,9 @@ def show(outcome: Outcome, most: int) -> None:
 
 
 def tail(recording: Recording) -> str:
-    return " / ".join(recording.failure.strip().splitlines()[:1] + recording.failure.strip().splitlines()[-3:])[:600]
+    return " / ".join(
+        recording.failure.strip().splitlines()[:1] + recording.failure.strip().splitlines()[-3:]
+    )[:600]
 
 
 def report(outcomes: list[Outcome]) -> str:
@@ -74,11 +87,15 @@ def report(outcomes: list[Outcome]) -> str:
     parts = collections.defaultdict[str, list[str]](list)
     for outcome in outcomes:
         lines = parts[outcome.scenario.part]
-        lines.append(f"\n## {outcome.scenario.label}: {outcome.verdict}, {len(outcome.unexplained)} unexplained")
+        lines.append(
+            f"\n## {outcome.scenario.label}: {outcome.verdict}, {len(outcome.unexplained)} unexplained"
+        )
         lines.extend(f"- {r.engine} failed: {tail(r)}" for r in outcome.recordings if r.failure)
         lines.extend(f"- {difference}" for difference in outcome.unexplained[:60])
     common = collections.Counter(
-        key for o in outcomes for key in {(d.kind, d.place, d.first[:160], d.second[:160]) for d in o.unexplained}
+        key
+        for o in outcomes
+        for key in {(d.kind, d.place, d.first[:160], d.second[:160]) for d in o.unexplained}
     )
     shared = [(k, n) for k, n in common.most_common() if n > 2]
     text = ["# Shared by several scenarios (number of scenarios | kind | place: original ≠ embedded)"]

@@ -6,7 +6,6 @@ import asyncio
 import collections
 import contextlib
 import json
-import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -91,7 +90,9 @@ class Agent:
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
 
     # -- from the engine -------------------------------------------------------------------------
-    async def until(self, wanted: Callable[[Message], Any], count: int = 1, timeout: float = PATIENCE) -> Message:
+    async def until(
+        self, wanted: Callable[[Message], Any], count: int = 1, timeout: float = PATIENCE
+    ) -> Message:
         """The ``count``-th message from the engine (of all, also those before now) that fits."""
 
         def found() -> Message | None:
@@ -119,7 +120,9 @@ class Agent:
         assert process.stdout is not None
         async for raw in process.stdout:
             await self._take(raw)
-        self.exit = await process.wait()
+        while process.returncode is None:
+            await asyncio.sleep(0.01)
+        self.exit = process.returncode
         for future in self._pending.values():
             if not future.done():
                 future.set_exception(EOFError(f"the engine ended ({self.exit})"))
@@ -168,23 +171,32 @@ class Agent:
 
     # -- the end ---------------------------------------------------------------------------------
     async def close(self, grace: float = 10.0) -> int:
-        """End its input, wait, kill it when it stays; the exit code."""
+        """End its input, wait for its end, kill it when it stays; the exit code.
+
+        `Process.wait` would wait for everybody who holds the other ends of its pipes, too: a command that the
+        engine left behind does.
+        """
         process = self._process
         if process is None:
             return -1
         if process.stdin is not None:
             with contextlib.suppress(ConnectionError):
                 process.stdin.close()
-        try:
-            code = await asyncio.wait_for(process.wait(), grace)
-        except TimeoutError:
-            process.send_signal(signal.SIGKILL)
-            code = await process.wait()
+        deadline = time.monotonic() + grace
+        while process.returncode is None:
+            if time.monotonic() > deadline:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                deadline += grace
+            await asyncio.sleep(0.02)
+        return process.returncode
+
+    async def forget(self) -> None:
+        """After `close`, and after the end of what held its pipes: let the readers finish."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=2)
         for task in self._tasks:
             task.cancel()
-        return code
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

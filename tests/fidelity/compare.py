@@ -40,7 +40,9 @@ def differences(first: Form, second: Form) -> list[Difference]:
 
 def _of_order(order: str, first: list[Any], second: list[Any]) -> Iterator[Difference]:
     """Messages are paired by what they are, so that one too many is one difference and not fifty."""
-    matcher = difflib.SequenceMatcher(None, [*map(_signature, first)], [*map(_signature, second)], autojunk=False)
+    matcher = difflib.SequenceMatcher(
+        None, [*map(_signature, first)], [*map(_signature, second)], autojunk=False
+    )
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag == "equal":
             for one, other in zip(first[a:b], second[c:d], strict=True):

@@ -32,7 +32,9 @@ class Engine:
 
     def check(self) -> None:
         if not os.access(self.command[0], os.X_OK):
-            raise MissingEngineError(f"{self.name}: {self.command[0]} is not executable; `make test` installs it")
+            raise MissingEngineError(
+                f"{self.name}: {self.command[0]} is not executable; `make test` installs it"
+            )
 
 
 def _original() -> Engine:
@@ -41,7 +43,16 @@ def _original() -> Engine:
 
 
 def _embedded() -> Engine:
-    command = (sys.executable, "-m", "harness", "--permission-mode", "default", "agent", "--no-leader", "stdio")
+    command = (
+        sys.executable,
+        "-m",
+        "harness",
+        "--permission-mode",
+        "default",
+        "agent",
+        "--no-leader",
+        "stdio",
+    )
     return Engine("harness", command)
 
 

@@ -64,7 +64,9 @@ def _within_calls(scenario: Scenario, raw: dict[str, Any], normaliser: Normalise
         body, known = call["body"], before.get(kind, [])
         normal = normaliser.call(kind, call, known)
         for place in range(max(len(known), first_query(body["messages"])), len(body["messages"])):
-            for text, message in _mutations(kind, body["messages"][place], scenario, ("body", "messages", str(place))):
+            for text, message in _mutations(
+                kind, body["messages"][place], scenario, ("body", "messages", str(place))
+            ):
                 messages = [*body["messages"][:place], message, *body["messages"][place + 1 :]]
                 other = {**call, "body": {**body, "messages": messages}}
                 if _same(normal, lambda other=other: normaliser.call(kind, other, known)):
@@ -124,13 +126,17 @@ def _mutations(kind: str, message: Any, scenario: Scenario, root: Path = ()) -> 
         if changed is not None:
             yield f"{name} changed", _with(message, path, changed)
         if treated is None and not isinstance(value, dict | list):
-            other = next((p for p, v in _places(message) if _swappable(kind, root, path, value, p, v, scenario)), None)
+            other = next(
+                (p for p, v in _places(message) if _swappable(kind, root, path, value, p, v, scenario)), None
+            )
             if other is not None:
                 swapped = _with(_with(message, path, _at(message, other)), other, value)
                 yield f"{name} swapped with {other[-1]}", swapped
 
 
-def _swappable(kind: str, root: Path, path: Path, value: Any, other: Path, entry: Any, scenario: Scenario) -> bool:
+def _swappable(
+    kind: str, root: Path, path: Path, value: Any, other: Path, entry: Any, scenario: Scenario
+) -> bool:
     if other == path or type(entry) is not type(value) or entry == value or other[:-1] != path[:-1]:
         return False
     return _treatment(kind, tuple(map(str, (*root, *other))), scenario) is None
@@ -237,7 +243,9 @@ def _of_the_rest(scenario: Scenario, raw: dict[str, Any]) -> Iterator[str]:
     for name, content in raw["files"].items():
         rest = {other: value for other, value in raw["files"].items() if other != name}
         changed.append((f"file {name} deleted", {**raw, "files": rest}))
-        changed.append((f"file {name} changed", {**raw, "files": {**raw["files"], name: {**content, "mode": "0"}}}))
+        changed.append(
+            (f"file {name} changed", {**raw, "files": {**raw["files"], name: {**content, "mode": "0"}}})
+        )
         other_text = {**content, "text": str(content.get("text")) + "x"}
         changed.append((f"file {name} longer", {**raw, "files": {**raw["files"], name: other_text}}))
     for name, mutated in changed:

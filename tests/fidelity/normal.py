@@ -12,7 +12,18 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-from tests.fidelity.normaliser import ASYNCHRONOUS, DISTINCT, FOREIGN_CALLS, FOREIGN_PHASES, OPENING, REPEATED, TOOLS, Rule, Treatment, treatment
+from tests.fidelity.normaliser import (
+    ASYNCHRONOUS,
+    DISTINCT,
+    FOREIGN_CALLS,
+    FOREIGN_PHASES,
+    OPENING,
+    REPEATED,
+    TOOLS,
+    Rule,
+    Treatment,
+    treatment,
+)
 from tests.fidelity.texts import data_of
 
 __all__ = ["Form", "Normaliser", "first_query", "kinds"]
@@ -50,7 +61,13 @@ def kinds(lines: list[Message]) -> Iterator[tuple[str, Message]]:
 class Normaliser:
     """Of one recording (as JSON)."""
 
-    def __init__(self, recording: Message, rules: tuple[Rule, ...] = (), distinct: tuple[str, ...] = (), opening: bool = False) -> None:
+    def __init__(
+        self,
+        recording: Message,
+        rules: tuple[Rule, ...] = (),
+        distinct: tuple[str, ...] = (),
+        opening: bool = False,
+    ) -> None:
         self.opening = opening  # whether the opening is compared
         self.recording, self.rules, self.distinct = recording, rules, {*DISTINCT, *distinct}
         root = recording["root"]
@@ -191,7 +208,11 @@ def _progress_of(kind: str, message: Message) -> str:
     if kind not in REPEATED:
         return ""
     update = message["params"]["update"]
-    return str(update["toolCallId"]) if update.get("status") == "in_progress" and "_meta" not in message["params"] else ""
+    return (
+        str(update["toolCallId"])
+        if update.get("status") == "in_progress" and "_meta" not in message["params"]
+        else ""
+    )
 
 
 def _result_of(kind: str, message: Message) -> str:

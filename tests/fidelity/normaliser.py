@@ -23,7 +23,19 @@ import enum
 import fnmatch
 import functools
 
-__all__ = ["ASYNCHRONOUS", "DISTINCT", "FOREIGN_CALLS", "FOREIGN_PHASES", "OPENING", "REPEATED", "RULES", "TOOLS", "Rule", "Treatment", "treatment"]
+__all__ = [
+    "ASYNCHRONOUS",
+    "DISTINCT",
+    "FOREIGN_CALLS",
+    "FOREIGN_PHASES",
+    "OPENING",
+    "REPEATED",
+    "RULES",
+    "TOOLS",
+    "Rule",
+    "Treatment",
+    "treatment",
+]
 
 
 class Treatment(enum.Enum):
@@ -51,10 +63,7 @@ _SUBAGENTS = "subagents come later"
 _ESTIMATE = "counts the engine's own system prompt and tool texts, which are worded differently"
 
 #: Variants of a tool's output that hold nothing but a sentence.
-_REFUSALS = (
-    "NotFound IsAFile NotADirectory PermissionDenied InvalidInput MultipleMatchesFound FileNotFound IsADirectory "
-    "FileTooLarge FileReadError FilenameTooLong FileAlreadyExists TaskNotFound NotKilled DuplicateId Error"
-).split()
+_REFUSALS = ["NotFound", "IsAFile", "NotADirectory", "PermissionDenied", "InvalidInput", "MultipleMatchesFound", "FileNotFound", "IsADirectory", "FileTooLarge", "FileReadError", "FilenameTooLong", "FileAlreadyExists", "TaskNotFound", "NotKilled", "DuplicateId", "Error"]
 
 RULES = (
     # -- clocks and processes --------------------------------------------------------------------
@@ -80,14 +89,26 @@ RULES = (
     Rule("session/update/*", "** totalTokens", _T, _ESTIMATE),
     # -- what the program is ---------------------------------------------------------------------
     Rule("result initialize", "result _meta agentVersion", _T, "each engine has its own version"),
-    Rule("result initialize", "result _meta availableCommands", _D, "slash commands belong to product features"),
+    Rule(
+        "result initialize", "result _meta availableCommands", _D, "slash commands belong to product features"
+    ),
     Rule("result initialize", "result authMethods * description", _W, _WORDS),
     Rule("result initialize", "result authMethods 1", _D, "the sign-in to the original's maker"),
     Rule("result initialize", "result agentCapabilities mcpCapabilities http", _D, "MCP servers come later"),
     Rule("result initialize", "result agentCapabilities mcpCapabilities sse", _D, "MCP servers come later"),
-    Rule("result initialize", "result agentCapabilities _meta x.ai/fs_notify", _D, "the interface's file watching"),
+    Rule(
+        "result initialize",
+        "result agentCapabilities _meta x.ai/fs_notify",
+        _D,
+        "the interface's file watching",
+    ),
     Rule("result initialize", "result agentCapabilities _meta x.ai/hooks blockingEvents 2", _D, _SUBAGENTS),
-    Rule("result initialize", "result agentCapabilities _meta x.ai/capabilities", _D, "searches at the maker's site"),
+    Rule(
+        "result initialize",
+        "result agentCapabilities _meta x.ai/capabilities",
+        _D,
+        "searches at the maker's site",
+    ),
     Rule("result initialize", "result _meta grokShell", _D, "the name of the original's program"),
     Rule("result initialize", "result _meta x.ai/mcp/sdk", _D, "MCP servers come later"),
     Rule("result initialize", "result _meta mcpServers", _D, "MCP servers come later"),
@@ -103,13 +124,23 @@ RULES = (
     Rule("result *", "result _meta showNonGitWarning", _D, "a switch of the original's interface"),
     Rule("result *", "result _meta feedbackEnabled", _D, "a switch of the original's interface"),
     Rule("result *", "result _meta x.ai/memoryMode", _D, "memory comes later"),
-    Rule("result *", "result _meta x.ai/sessionConfig options", _C, "the original adds the models of its maker"),
+    Rule(
+        "result *", "result _meta x.ai/sessionConfig options", _C, "the original adds the models of its maker"
+    ),
     Rule("session/update/available_commands_update", "params update _meta tools", _C, "see TOOLS"),
-    Rule("session/update/available_commands_update", "params _meta updateParams commandsCount", _D,
-         "slash commands belong to product features"),
+    Rule(
+        "session/update/available_commands_update",
+        "params _meta updateParams commandsCount",
+        _D,
+        "slash commands belong to product features",
+    ),
     Rule("result *", "** availableModels", _C, "the original adds the models of its maker"),
-    Rule("session/update/available_commands_update", "params update availableCommands", _D,
-         "slash commands belong to product features"),
+    Rule(
+        "session/update/available_commands_update",
+        "params update availableCommands",
+        _D,
+        "slash commands belong to product features",
+    ),
     Rule("result *", "** configOptions * options", _C, "the original adds the models of its maker"),
     Rule("result _x.ai/task/list", "result result tasks", _U, "the original keeps its tasks in a hash table"),
     Rule("_x.ai/session_notification/background_tasks", "params update tasks", _U, "the same table"),
@@ -117,15 +148,30 @@ RULES = (
     Rule("session/update/tool_call_update", "params update content * content text", _W, _WORDS),
     Rule("session/update/tool_call_update", "params update rawOutput output_for_prompt", _W, _WORDS),
     Rule("session/update/tool_call_update", "params update rawOutput ** tool_output_for_prompt", _W, _WORDS),
-    Rule("session/update/tool_call_update", "params update rawOutput ** tool_output_for_prompt_concise", _W, _WORDS),
+    Rule(
+        "session/update/tool_call_update",
+        "params update rawOutput ** tool_output_for_prompt_concise",
+        _W,
+        _WORDS,
+    ),
     Rule("session/update/tool_call_update", "params update rawOutput ** message", _W, _WORDS),
     Rule("session/update/tool_call_update", "params update rawOutput summary", _W, _WORDS),
     Rule("session/update/tool_call_update", "params update rawOutput retrieval_hint", _W, _WORDS),
     Rule("session/update/tool_call_update", "params update rawOutput ** truncation_hint", _W, _WORDS),
-    *(Rule("session/update/tool_call_update", f"params update rawOutput {name}", _W, _WORDS) for name in _REFUSALS),
-    Rule("session/update/tool_call_update", "params update rawOutput stdout", _W, "what the model reads of a search"),
+    *(
+        Rule("session/update/tool_call_update", f"params update rawOutput {name}", _W, _WORDS)
+        for name in _REFUSALS
+    ),
+    Rule(
+        "session/update/tool_call_update",
+        "params update rawOutput stdout",
+        _W,
+        "what the model reads of a search",
+    ),
     Rule("session/update/tool_call_update", "params update rawOutput Result output", _W, _WORDS),
-    Rule("session/update/tool_call_update", "params update rawOutput MultiResult results * output", _W, _WORDS),
+    Rule(
+        "session/update/tool_call_update", "params update rawOutput MultiResult results * output", _W, _WORDS
+    ),
     Rule("session/update/tool_call_update", "params update rawOutput MultiResult summary", _W, _WORDS),
     Rule("session/request_permission", "params options * name", _W, _WORDS),
     Rule("_x.ai/queue/changed", "params runningText", _W, _WORDS),
@@ -136,7 +182,9 @@ RULES = (
     Rule("_x.ai/session_notification/turn_completed", "params update agent_result", _W, _WORDS),
     Rule("_x.ai/session/prompt_complete", "params agentResult", _W, _WORDS),
     Rule("_x.ai/session_notification/hook_execution", "params update runs * status error", _W, _WORDS),
-    Rule("session/update/tool_call_update", "params update rawOutput Entered tool_hints task", _D, _SUBAGENTS),
+    Rule(
+        "session/update/tool_call_update", "params update rawOutput Entered tool_hints task", _D, _SUBAGENTS
+    ),
     Rule("error *", "error message", _W, _WORDS),
     Rule("error *", "error data", _W, _WORDS),
     Rule("error *", "error data message", _W, _WORDS),
@@ -145,8 +193,18 @@ RULES = (
     Rule("model *", "body messages * model_id", _D, "no field of the protocol: strict endpoints refuse it"),
     Rule("model *", "body messages * content", _W, _WORDS),
     Rule("model *", "body tools ** description", _D, _WORDS),
-    Rule("model *", "body tools read_file function parameters properties pages", _D, "pages of PDF files come later"),
-    Rule("model *", "body tools read_file function parameters properties format", _D, "pages of PDF files come later"),
+    Rule(
+        "model *",
+        "body tools read_file function parameters properties pages",
+        _D,
+        "pages of PDF files come later",
+    ),
+    Rule(
+        "model *",
+        "body tools read_file function parameters properties format",
+        _D,
+        "pages of PDF files come later",
+    ),
 )
 
 #: Updates that come from beside the turn, at any time: compared in an order of their own.
@@ -157,6 +215,8 @@ ASYNCHRONOUS = {
     "session/update/available_commands_update": "whenever discovery of commands ends",
     "_x.ai/session_notification/session_summary_generated": "the title's own model call",
     "session/update/session_info_update": "the title's own model call",
+    "_x.ai/task_completed/task_completed": "from the watcher of a process, beside the turn",
+    "_x.ai/session_notification/background_tasks": "from the same watcher",
     "_x.ai/sessions/changed": "to every client, by a task of its own",
 }
 
@@ -193,9 +253,7 @@ FOREIGN_PHASES = frozenset({"folder_trust", "plugin_registry", "mcp_merge", "too
 
 #: Tools whose definitions are compared.  The others belong to features that the embedded engine has not.
 TOOLS = frozenset(
-    "run_terminal_command read_file search_replace write list_dir grep todo_write monitor "
-    "get_command_or_subagent_output kill_command_or_subagent wait_commands_or_subagents "
-    "enter_plan_mode exit_plan_mode ask_user_question".split()
+    ["run_terminal_command", "read_file", "search_replace", "write", "list_dir", "grep", "todo_write", "monitor", "get_command_or_subagent_output", "kill_command_or_subagent", "wait_commands_or_subagents", "enter_plan_mode", "exit_plan_mode", "ask_user_question"]
 )
 
 

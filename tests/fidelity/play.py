@@ -11,8 +11,9 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.engines.processes import carriers, describe
@@ -111,7 +112,11 @@ class Play:
 
     def say(self, text: str | None = None, **more: Any) -> Message:
         """A step with text."""
-        return {"text": text if text is not None else f"{self.word()} {self.word()}", "usage": self.usage(), **more}
+        return {
+            "text": text if text is not None else f"{self.word()} {self.word()}",
+            "usage": self.usage(),
+            **more,
+        }
 
     def call(self, name: str, args: Any, **more: Any) -> Message:
         """A step with one tool call."""
@@ -185,13 +190,22 @@ class Play:
         return True
 
 
-async def perform(scenario: Scenario, engine: Engine, seed: str, root: Path, limit: float = 75.0) -> Recording:
+async def perform(
+    scenario: Scenario,
+    engine: Engine,
+    seed: str,
+    root: Path,
+    extra: Mapping[str, str] = MappingProxyType({}),
+    limit: float = 75.0,
+) -> Recording:
     """Play it; a script that fails leaves its reason in the recording, for both engines alike."""
     engine.check()
     play = Play(scenario, engine, seed, root)
-    recording = Recording(engine.name, scenario.label, str(root), play.model.start().url, play.words, play.ids)
+    recording = Recording(
+        engine.name, scenario.label, str(root), play.model.start().url, play.words, play.ids
+    )
     mark = f"{MARK}={root}"
-    env = environment(play.home, play.model.url, {MARK: str(root), **scenario.env})
+    env = environment(play.home, play.model.url, {MARK: str(root), **scenario.env, **extra})
     try:
         await play.agent.start(engine.command, env, play.work)
         async with asyncio.timeout(limit):
@@ -203,6 +217,7 @@ async def perform(scenario: Scenario, engine: Engine, seed: str, root: Path, lim
         recording.exit = await play.agent.close()
         await play.gone(mark, 3.0)
         recording.left = _end(mark)
+        await play.agent.forget()
         play.model.stop()
     recording.lines = [{"at": round(at, 3), "way": way, "message": m} for at, way, m in play.agent.lines]
     recording.noise = [*play.agent.noise]
@@ -228,7 +243,10 @@ def _files(folder: Path) -> Iterable[tuple[str, Any]]:
             yield name, {"link": str(path.readlink())}
         else:
             data = path.read_bytes()
-            yield name, {"mode": oct(path.stat().st_mode & 0o777), "text": data.decode("utf-8", "backslashreplace")}
+            yield (
+                name,
+                {"mode": oct(path.stat().st_mode & 0o777), "text": data.decode("utf-8", "backslashreplace")},
+            )
 
 
 def _end(mark: str) -> list[str]:

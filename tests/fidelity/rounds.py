@@ -6,8 +6,9 @@ import asyncio
 import dataclasses
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.fidelity.compare import Difference, differences
 from tests.fidelity.engines import ENGINES
@@ -35,7 +36,9 @@ class Outcome:
     def reasons(self) -> list[str]:
         """Why it differs where it is meant to."""
         meant = self.scenario.differs
-        return list(dict.fromkeys(m.reason for d in self.differences for m in meant if m.covers(d.kind, d.place)))
+        return list(
+            dict.fromkeys(m.reason for d in self.differences for m in meant if m.covers(d.kind, d.place))
+        )
 
     @property
     def verdict(self) -> str:
@@ -45,14 +48,24 @@ class Outcome:
 
 
 def form_of(scenario: Scenario, recording: Recording) -> Form:
-    return Normaliser(recording.as_json(), scenario.rules, scenario.distinct, opening=scenario.number == 0).form()
+    return Normaliser(
+        recording.as_json(), scenario.rules, scenario.distinct, opening=scenario.number == 0
+    ).form()
 
 
-async def play_both(scenario: Scenario, engines: Sequence[str], seed: str) -> Outcome:
-    """Play it on each engine at the same time, in folders whose names have the same length."""
+async def play_both(
+    scenario: Scenario, engines: Sequence[str], seed: str, env: Mapping[str, str] = MappingProxyType({})
+) -> Outcome:
+    """Play it on each engine at the same time, in folders whose names have the same length.
+
+    ``env`` is added to the environment of both.
+    """
     started = time.monotonic()
     async with stage(Path(tempfile.mkdtemp(prefix="fid", dir="/tmp"))) as folder:
-        plays = (perform(scenario, ENGINES[name], seed, folder / str(place)) for place, name in enumerate(engines))
+        plays = (
+            perform(scenario, ENGINES[name], seed, folder / str(place), env)
+            for place, name in enumerate(engines)
+        )
         recordings = list(await asyncio.gather(*plays))
     forms = [form_of(scenario, recording) for recording in recordings]
     found = differences(*forms) if len(forms) == 2 else []

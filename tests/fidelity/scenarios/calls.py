@@ -34,7 +34,10 @@ async def todo(play: Play) -> None:
 
 
 SENTENCE = Rule(
-    "session/update/tool_call_update", "params update title", Treatment.WORDED, "the title of such a call is a sentence"
+    "session/update/tool_call_update",
+    "params update title",
+    Treatment.WORDED,
+    "the title of such a call is a sentence",
 )
 
 

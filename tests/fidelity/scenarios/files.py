@@ -41,7 +41,9 @@ async def unique(play: Play) -> None:
     name, lines = text_file(play, 12)
     await play.prompt(
         play.call("read_file", {"target_file": name}),
-        play.calls(edit(name, f"{lines[5]}\n{lines[6]}", f"{play.word()}\n{play.word()} {lines[6]}\n{play.word()}")),
+        play.calls(
+            edit(name, f"{lines[5]}\n{lines[6]}", f"{play.word()}\n{play.word()} {lines[6]}\n{play.word()}")
+        ),
         play.call("read_file", {"target_file": name}),
         play.say(),
     )
@@ -135,7 +137,10 @@ async def create(play: Play) -> None:
     await play.prompt(
         play.calls(edit(name, "", "\n".join(play.lines(3)))),
         play.calls(edit(empty, "", play.word() + "\n")),
-        play.call("write", {"file_path": f"{play.word()}/{play.word()}.txt", "content": "\n".join(play.lines(2)) + "\n"}),
+        play.call(
+            "write",
+            {"file_path": f"{play.word()}/{play.word()}.txt", "content": "\n".join(play.lines(2)) + "\n"},
+        ),
         play.call("write", {"file_path": empty, "content": play.word() + "\n"}),
         play.say(),
     )
@@ -145,7 +150,12 @@ async def create(play: Play) -> None:
 async def listing(play: Play) -> None:
     await play.begin_in_repository()
     word, folder = play.word(), play.word()
-    for name in (f"{folder}/{play.word()}.txt", f"{folder}/{play.word()}.log", f"{play.word()}.py", f".{play.word()}"):
+    for name in (
+        f"{folder}/{play.word()}.txt",
+        f"{folder}/{play.word()}.log",
+        f"{play.word()}.py",
+        f".{play.word()}",
+    ):
         play.write(name, f"{play.word()}\n{word} {play.word()}\n{play.word()}\n")
     await play.prompt(
         play.call("list_dir", {"target_directory": "."}),

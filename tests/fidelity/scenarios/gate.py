@@ -88,7 +88,8 @@ async def question(play: Play) -> None:
     answers(play, QUESTION, accepted, {"outcome": "cancelled"})
     await play.prompt(
         play.call(
-            "ask_user_question", {"questions": [{"question": texts[0], "options": options, "multi_select": True}]}
+            "ask_user_question",
+            {"questions": [{"question": texts[0], "options": options, "multi_select": True}]},
         ),
         play.call("ask_user_question", {"questions": [{"question": texts[1], "options": options[:2]}]}),
         play.say(),

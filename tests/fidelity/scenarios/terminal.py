@@ -20,7 +20,9 @@ def command(play: Play, text: str, **more: object) -> tuple[str, Message]:
 
 async def background(play: Play, text: str, **more: object) -> str:
     """Have a turn start a command in the background; its task id."""
-    await play.prompt(play.calls(command(play, text, background=True, **more)), play.say(), play.say(), play.say())
+    await play.prompt(
+        play.calls(command(play, text, background=True, **more)), play.say(), play.say(), play.say()
+    )
     return await newest_task(play)
 
 
@@ -155,7 +157,9 @@ FLOOD = "how often a tick of the monitor falls on how many lines is a matter of 
         Rule("_x.ai/queue/changed", "params runningText", Treatment.FLOOD, FLOOD),
         Rule("*", "** output", Treatment.FLOOD, FLOOD),
         Rule("*", "** output_for_prompt", Treatment.FLOOD, FLOOD),
-        Rule("session/update/tool_call_update", "params update content * content text", Treatment.FLOOD, FLOOD),
+        Rule(
+            "session/update/tool_call_update", "params update content * content text", Treatment.FLOOD, FLOOD
+        ),
         Rule("*", "** total_bytes", Treatment.TYPED, FLOOD),
         Rule("*", "** output_total_bytes", Treatment.TYPED, FLOOD),
     ),
@@ -174,7 +178,9 @@ async def flood(play: Play) -> None:
     play.model.release("flood")
     await turn
     await play.agent.request("_x.ai/task/list", {"sessionId": play.session})
-    await play.agent.request("_x.ai/task/kill", {"sessionId": play.session, "taskId": await newest_task(play)})
+    await play.agent.request(
+        "_x.ai/task/kill", {"sessionId": play.session, "taskId": await newest_task(play)}
+    )
     await play.settle(1.0)
 
 
