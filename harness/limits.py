@@ -89,7 +89,7 @@ class EngineLimits:
     hook_post: float = _row(60, "a hook after a tool; the turn waits for it and then goes on without")
     hook_stop: float = _row(600, "a hook at the end of a turn may run a whole test suite")
     hook_longest: float = _row(600, "the longest limit a client may name for one of its hooks")
-    grants_lock: float = _row(2, "another session writes remembered grants in milliseconds")
+    grants_lock: float = _row(5, "another session writes remembered grants; a slow disk needs 100 ms for it")
     grants_look: float = _row(0.01, "pause between two tries for the lock of the grants")
 
 

@@ -34,12 +34,14 @@ class Access:
     """``subject``: the path, command, ``server__tool``, URL or query; None where there is none.
 
     ``further``: more paths that the same call edits.  ``pattern``: the names a search looks into.
+    ``folder``: where a command runs, if not where the session works.
     """
 
     kind: AccessKind
     subject: str | None = None
     further: tuple[str, ...] = ()
     pattern: str | None = None
+    folder: str | None = None
 
 
 _HARMLESS = frozenset(
@@ -75,7 +77,7 @@ _READS = frozenset({ToolKind.READ, ToolKind.LIST_DIR, ToolKind.LIST, ToolKind.LS
 def access_of(kind: ToolKind, name: str, arguments: Mapping[str, Any]) -> Access:
     """The access of one call; ``arguments`` under their canonical names."""
     if kind in (ToolKind.EXECUTE, ToolKind.MONITOR):
-        return Access(AccessKind.BASH, _text(arguments, "command", "cmd") or "")
+        return _command(arguments, _text(arguments, "command", "cmd") or "")
     if kind in _EDITS:
         return _edit(arguments)
     if kind in _READS:
@@ -96,8 +98,12 @@ def access_of(kind: ToolKind, name: str, arguments: Mapping[str, Any]) -> Access
     if kind is ToolKind.TASK:
         return Access(AccessKind.OTHER, _text(arguments, "subagent_type") or "")
     if (command := _text(arguments, "command", "cmd")) is not None:
-        return Access(AccessKind.BASH, command)
+        return _command(arguments, command)
     return Access(AccessKind.OTHER, name)
+
+
+def _command(arguments: Mapping[str, Any], command: str) -> Access:
+    return Access(AccessKind.BASH, command, folder=_text(arguments, "workdir", "cwd", "working_directory"))
 
 
 def _edit(arguments: Mapping[str, Any]) -> Access:

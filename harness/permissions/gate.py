@@ -112,7 +112,10 @@ class PermissionGate:
 
     # -- what bears on it ------------------------------------------------------------------------
     def _case(self, call: GateCall, access: Access) -> Case:
-        paths = Paths(self._fs, call.cwd or self._cwd, self._home)
+        paths = Paths(self._fs, call.cwd or self._cwd, self._home, base=self._cwd)
+        if access.folder:
+            place = paths.place(access.folder)
+            paths = dataclasses.replace(paths, cwd=place.real or place.lexical)
         taken_apart = reach(access.subject or "") if access.kind is AccessKind.BASH else None
         ruling = rule(access, self.settings.rules, paths, taken_apart)
         try:

@@ -60,11 +60,19 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Paths:
-    """How paths of one session are understood."""
+    """How paths of one call are understood.
+
+    ``cwd`` is where it runs; patterns stay relative to ``base``, the session's folder (empty: the same).
+    """
 
     fs: FileSystem
     cwd: str
     home: str
+    base: str = ""
+
+    @property
+    def _base(self) -> str:
+        return self.base or self.cwd
 
     def place(self, written: str) -> Place:
         """What a tool makes of a path that a model wrote: the same cleaning and repairs."""
@@ -90,7 +98,7 @@ class Paths:
 
     def _forms(self, path: str) -> list[str]:
         forms = [path]
-        for base in dict.fromkeys((self.cwd, self._known(self.cwd) or self.cwd)):
+        for base in dict.fromkeys((self._base, self._known(self._base) or self._base)):
             if path == base or path.startswith(base.rstrip("/") + "/"):
                 below = path[len(base.rstrip("/")) + 1 :] or "."
                 forms += [below, f"./{below}"]
@@ -122,7 +130,7 @@ class Paths:
         """Whether something *below* the place may match: of ``rm -r src`` under a rule for ``src/**``."""
         for g in self._globs(glob):
             head = re.split(r"[*?\[]", g, maxsplit=1)[0]
-            anchored = posixpath.normpath(posixpath.join(self.cwd, head)) if head else ""
+            anchored = posixpath.normpath(posixpath.join(self._base, head)) if head else ""
             for path in (place.lexical, place.real or place.lexical):
                 if anchored and (anchored + "/").startswith(path.rstrip("/") + "/"):
                     return True

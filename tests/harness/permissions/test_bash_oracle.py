@@ -14,7 +14,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from harness.permissions.commands import allowing
 from harness.permissions.shell.reach import reach
+from tests.harness.permissions.support import rules
 
 BASH = shutil.which("bash")
 HANDLER = 'command_not_found_handle() { printf "%s\\0" "$1" >&NUMBER; }\n'
@@ -108,7 +110,7 @@ def ran(script: str) -> set[str]:
 
 
 @pytest.mark.skipif(BASH is None, reason="needs bash as the oracle")
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(BITS, min_size=1, max_size=12).map("".join))
 @example("r''\\m x")
 @example("A=x'y'\\z rm x")
@@ -126,3 +128,18 @@ def test_whatever_bash_runs_was_found_or_is_asked(script: str) -> None:
         return
     found = reach(script)
     assert found.obstacles or any(command.name == "rm" for command in found.commands), script
+
+
+@pytest.mark.skipif(BASH is None, reason="needs bash as the oracle")
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.one_of(BITS, st.sampled_from(["x ", "x", "; x", "&& x ", "| x"])), min_size=1, max_size=10)
+)
+@example(["x ", "\\\\", "\n", "rm"])
+@example(["x", " >/dev/null", " rm"])
+@example(["# x", "\\\n", "rm"])
+def test_nothing_else_runs_where_a_rule_allows_x(bits: list[str]) -> None:
+    script = "".join(bits)
+    if not allowing(rules({"allow": ["Bash(x:*)"]}), reach(script)):
+        return
+    assert ran(script) <= {"", "x"}, script

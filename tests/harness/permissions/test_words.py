@@ -111,7 +111,7 @@ PIECES = st.lists(
 
 
 @pytest.mark.skipif(BASH is None, reason="needs bash as the oracle")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(PIECES)
 def test_a_fixed_word_is_what_bash_makes_of_it(pieces: list[str]) -> None:
     written = "".join(["x", *pieces])

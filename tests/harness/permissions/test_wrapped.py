@@ -93,7 +93,7 @@ AS_SYNTAX: list[Wrap] = [
     lambda text: f"false || {text}",
     lambda text: f"ls; {text}; pwd",
     lambda text: f"ls | {text}",
-    lambda text: f"({text})",
+    lambda text: f"( {text} )",
     lambda text: f"{{ {text}; }}",
     lambda text: f"if true; then {text}; fi",
     lambda text: f"for i in 1 2; do {text}; done",
@@ -101,13 +101,13 @@ AS_SYNTAX: list[Wrap] = [
     lambda text: f"case x in x) {text};; esac",
     lambda text: f"f() {{ {text}; }}; f",
     lambda text: f"! {text}",
-    lambda text: f"echo $({text})",
-    lambda text: f'echo "a $({text}) b"',
+    lambda text: f"echo $( {text} )",
+    lambda text: f'echo "a $( {text} ) b"',
     lambda text: f"cat <({text})",
-    lambda text: f"X=$({text}) ls",
-    lambda text: f"[[ -n $({text}) ]]",
+    lambda text: f"X=$( {text} ) ls",
+    lambda text: f"[[ -n $( {text} ) ]]",
     lambda text: f"ls > /dev/null && {text} &",
-    lambda text: f"cat <<E1\n$({text})\nE1",
+    lambda text: f"cat <<E1\n$( {text} )\nE1",
 ]
 #: Around a simple command only.
 AS_PREFIX: list[Wrap] = [
@@ -148,7 +148,7 @@ def wrapped(text: str, layers: list[tuple[str, int]]) -> str:
     return text
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from(NAMES),
     st.sampled_from(ARGUMENTS),
