@@ -99,10 +99,10 @@ def others_running(others: Sequence[tuple[str, float, str]], names: Names) -> st
 
 def _duration(seconds: float) -> str:
     if seconds < 60:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest}s"
 
 
 # -- others ----------------------------------------------------------------------------------------

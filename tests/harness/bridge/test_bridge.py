@@ -337,7 +337,7 @@ async def test_an_end_is_told_once_by_the_next_result() -> None:
     terminal = over._session.terminal
     terminal.all += [snapshot("a", exit_code=3), snapshot("b", finished=None), snapshot("c", owner="other")]
     first, second = await called(over, "work"), await called(over, "work")
-    assert '"a" has ended: exit code 3, after 5.0 s' in first.prompt_text
+    assert '"a" has ended: exit code 3, after 5.0s' in first.prompt_text
     assert "make a" in first.prompt_text
     assert "get_task_output with the id a" in first.prompt_text
     assert "Still running: b (make b)" in first.prompt_text

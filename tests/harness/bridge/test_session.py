@@ -77,7 +77,7 @@ async def test_the_end_of_a_background_command_is_told_by_the_next_result_and_on
     assert "<system-reminder>" not in await listed(bridge)
     await ended(bridge, task_id)
     first, second = await listed(bridge), await listed(bridge)
-    assert re.search(f'"{task_id}" has ended: exit code 3, after [0-9.]+ s', first)
+    assert re.search(f'"{task_id}" has ended: exit code 3, after [0-9.]+s', first)
     assert f"get_command_or_subagent_output with the id {task_id}" in first
     assert "<system-reminder>" not in second
 
