@@ -66,7 +66,7 @@ def show(outcome: Outcome, most: int) -> None:
         else ""
     )
     print(
-        f"{outcome.scenario.label} [{outcome.scenario.part}]: {outcome.verdict}{count} {outcome.seconds:.1f} s",
+        f"{outcome.scenario.label} [{outcome.scenario.part}] {outcome.seconds:.1f} s: {outcome.verdict}{count}",
         flush=True,
     )
     for recording in outcome.recordings:

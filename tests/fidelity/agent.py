@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.wire.limits import SIZES
 
-__all__ = ["Agent", "Handler", "Line", "Message", "RpcError"]
+__all__ = ["PATIENCE", "Agent", "Handler", "Line", "Message", "RpcError"]
 
 Message = dict[str, Any]
 #: Answers a request of the engine: the result, or None to leave it unanswered.

@@ -25,38 +25,39 @@ class MissingEngineError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """``command`` speaks ACP on its standard streams."""
+    """``program`` starts it; `command` speaks ACP on its standard streams."""
 
     name: str
-    command: tuple[str, ...]
+    program: tuple[str, ...]
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return (*self.program, "--permission-mode", "default", "agent", "--no-leader", "stdio")
+
+    def leader(self, socket: Path) -> tuple[str, ...]:
+        flags = (
+            "--no-exit-on-disconnect",
+            "--relay-on-demand",
+            "--no-auto-update",
+            "--leader-socket",
+            str(socket),
+        )
+        return (*self.program, "--permission-mode", "default", "agent", "leader", *flags)
+
+    def bridge(self, socket: Path) -> tuple[str, ...]:
+        return (*self.program, "agent", "--leader", "stdio", "--leader-socket", str(socket))
 
     def check(self) -> None:
-        if not os.access(self.command[0], os.X_OK):
+        if not os.access(self.program[0], os.X_OK):
             raise MissingEngineError(
-                f"{self.name}: {self.command[0]} is not executable; `make test` installs it"
+                f"{self.name}: {self.program[0]} is not executable; `make test` installs it"
             )
 
 
-def _original() -> Engine:
-    binary = os.environ.get("GROK_GATEWAY_TEST_GROK") or str(_INSTALLED)
-    return Engine("grok", (binary, "--permission-mode", "default", "agent", "--no-leader", "stdio"))
+_ORIGINAL = Engine("grok", (os.environ.get("GROK_GATEWAY_TEST_GROK") or str(_INSTALLED),))
+_EMBEDDED = Engine("harness", (sys.executable, "-m", "harness"))
 
-
-def _embedded() -> Engine:
-    command = (
-        sys.executable,
-        "-m",
-        "harness",
-        "--permission-mode",
-        "default",
-        "agent",
-        "--no-leader",
-        "stdio",
-    )
-    return Engine("harness", command)
-
-
-ENGINES = {engine.name: engine for engine in (_original(), _embedded())}
+ENGINES = {engine.name: engine for engine in (_ORIGINAL, _EMBEDDED)}
 
 
 def environment(home: Path, url: str, extra: dict[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Proof that the comparison sees: every value of a recording that no rule names is deleted, changed and swapped.
+"""Proof that the comparison sees: every value of a recording that no rule names is deleted, changed, swapped.
 
-A mutation that the comparison does not see is a hole in it.  Mutated is the recording as it came from the wire,
-before any normalising.  What a rule treats is mutated as far as the treatment promises to see it.
+A mutation that the comparison does not see is a hole in it.  Mutated is the recording as it came from the
+wire, before any normalising.  What a rule treats is mutated as far as the treatment promises to see it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from tests.fidelity.compare import differences
@@ -25,8 +26,7 @@ Path = tuple[str | int, ...]
 def unseen(scenario: Scenario, recording: Recording) -> list[str]:
     """Descriptions of the mutations that make no difference; empty: the comparison sees everything."""
     raw = json.loads(json.dumps(recording.as_json()))
-    found = [*_within_messages(scenario, raw), *_of_lines(scenario, raw), *_of_the_rest(scenario, raw)]
-    return found
+    return [*_within_messages(scenario, raw), *_of_lines(scenario, raw), *_of_the_rest(scenario, raw)]
 
 
 def _normaliser(scenario: Scenario, raw: dict[str, Any]) -> Normaliser:
@@ -40,7 +40,7 @@ def _within_messages(scenario: Scenario, raw: dict[str, Any]) -> Iterator[str]:
     whole = normaliser.form()  # gives the ids their numbers
     compared = {entry["kind"] for order in whole.values() for entry in order}
     seen = set[str]()
-    for kind, message in kinds(raw["lines"]):
+    for kind, message in (pair for lines in (raw["lines"], *raw["others"]) for pair in kinds(lines)):
         if kind not in compared:
             continue
         shape = kind + json.dumps([*map(str, _shape(message))])
@@ -49,7 +49,7 @@ def _within_messages(scenario: Scenario, raw: dict[str, Any]) -> Iterator[str]:
         seen.add(shape)
         normal = normaliser.message(kind, message)
         for text, mutated in _mutations(kind, message, scenario):
-            if _same(normal, lambda m=mutated: normaliser.message(kind, m)):
+            if _same(normal, partial(normaliser.message, kind, mutated)):
                 yield f"{kind}: {text}"
     yield from _within_calls(scenario, raw, normaliser)
 
@@ -69,11 +69,11 @@ def _within_calls(scenario: Scenario, raw: dict[str, Any], normaliser: Normalise
             ):
                 messages = [*body["messages"][:place], message, *body["messages"][place + 1 :]]
                 other = {**call, "body": {**body, "messages": messages}}
-                if _same(normal, lambda other=other: normaliser.call(kind, other, known)):
+                if _same(normal, partial(normaliser.call, kind, other, known)):
                     yield f"{kind}: {text}"
         if not known:
             for text, mutated in _mutations(kind, _frame(call, scenario), scenario):
-                if _same(normal, lambda m=mutated: normaliser.call(kind, _framed(m, call), known)):
+                if _same(normal, partial(_framed_call, normaliser, kind, mutated, call, known)):
                     yield f"{kind}: {text}"
         before[kind] = body["messages"]
 
@@ -86,11 +86,14 @@ def _same(normal: Any, other: Callable[[], Any]) -> bool:
         return False
 
 
-def _framed(mutated: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
-    """The request again with a mutated frame (`_frame`) around its messages."""
+def _framed_call(
+    normaliser: Normaliser, kind: str, mutated: dict[str, Any], call: dict[str, Any], known: list[Any]
+) -> Any:
+    """The normal form of the request with a mutated frame (`_frame`) around its messages."""
     body = mutated["body"]
     tools = [*body.get("tools", {}).values()]
-    return {**mutated, "body": {**body, "messages": call["body"]["messages"], "tools": tools}}
+    other = {**mutated, "body": {**body, "messages": call["body"]["messages"], "tools": tools}}
+    return normaliser.call(kind, other, known)
 
 
 def _frame(call: dict[str, Any], scenario: Scenario) -> dict[str, Any]:

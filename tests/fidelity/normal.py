@@ -78,29 +78,10 @@ class Normaliser:
 
     def form(self) -> Form:
         """The whole: one list of normal messages for each order that is kept."""
-        out: Form = {"turn": []}
-        running: dict[str, Message] = {}  # the last progress of each call
-        for kind, message in kinds(self.recording["lines"]):
-            if kind in OPENING and not self.opening:
-                continue
-            if kind == "_x.ai/session/setup" and message["params"].get("phase") in FOREIGN_PHASES:
-                continue
-            normal = {"kind": kind, **self.message(kind, message)}
-            call = _progress_of(kind, message)
-            if call:
-                running[call] = normal
-                continue
-            done = _result_of(kind, message)
-            if done in running:
-                out.setdefault(f"progress {done}", []).append(running.pop(done))
-            channel = kind if kind in ASYNCHRONOUS else "turn"
-            if kind in self.distinct:
-                channel = kind
-                if normal in out.get(channel, ()):
-                    continue
-            out.setdefault(channel, []).append(normal)
-        for call, normal in running.items():
-            out.setdefault(f"progress {call}", []).append(normal)
+        out: Form = {}
+        self._of_client(self.recording["lines"], "", out)
+        for number, lines in enumerate(self.recording["others"], 2):
+            self._of_client(lines, f"client {number}: ", out)
         before: dict[str, list[Message]] = {}
         for call in self.recording["calls"]:
             kind = f"model {call['kind']}"
@@ -113,6 +94,28 @@ class Normaliser:
         rest |= {"noise": len(self.recording["noise"]), "failure": self.recording["failure"].split("\n")[0]}
         out["afterwards"] = [self._value("afterwards", (), rest)]
         return out
+
+    def _of_client(self, lines: list[Message], prefix: str, out: Form) -> None:
+        out[f"{prefix}turn"] = []
+        running: dict[str, Message] = {}  # the last progress of each call
+        for kind, message in kinds(lines):
+            if kind in OPENING and not self.opening:
+                continue
+            if kind == "_x.ai/session/setup" and message["params"].get("phase") in FOREIGN_PHASES:
+                continue
+            normal = {"kind": kind, **self.message(kind, message)}
+            call = _progress_of(kind, message)
+            if call:
+                running[call] = normal
+                continue
+            done = _result_of(kind, message)
+            if done in running:
+                out.setdefault(f"{prefix}progress {done}", []).append(running.pop(done))
+            channel = prefix + (kind if kind in ASYNCHRONOUS or kind in self.distinct else "turn")
+            if kind not in self.distinct or normal not in out.get(channel, ()):
+                out.setdefault(channel, []).append(normal)
+        for call, normal in running.items():
+            out.setdefault(f"{prefix}progress {call}", []).append(normal)
 
     def message(self, kind: str, message: Message) -> Message:
         normal: Message = self._value(kind, (), message)

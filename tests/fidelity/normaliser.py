@@ -63,7 +63,18 @@ _SUBAGENTS = "subagents come later"
 _ESTIMATE = "counts the engine's own system prompt and tool texts, which are worded differently"
 
 #: Variants of a tool's output that hold nothing but a sentence.
-_REFUSALS = ["NotFound", "IsAFile", "NotADirectory", "PermissionDenied", "InvalidInput", "MultipleMatchesFound", "FileNotFound", "IsADirectory", "FileTooLarge", "FileReadError", "FilenameTooLong", "FileAlreadyExists", "TaskNotFound", "NotKilled", "DuplicateId", "Error"]
+_REFUSALS = (
+    *("NotFound", "IsAFile", "NotADirectory", "PermissionDenied", "InvalidInput", "MultipleMatchesFound"),
+    *(
+        "FileNotFound",
+        "IsADirectory",
+        "FileTooLarge",
+        "FileReadError",
+        "FilenameTooLong",
+        "FileAlreadyExists",
+    ),
+    *("TaskNotFound", "NotKilled", "DuplicateId", "Error"),
+)
 
 RULES = (
     # -- clocks and processes --------------------------------------------------------------------
@@ -239,8 +250,8 @@ FOREIGN_CALLS = {
 
 #: Lines that come again and again while something runs, as time allows: which of them are compared.
 REPEATED = {
-    "session/update/tool_call_update": "one for each tenth of a second that a command runs, each with all the output "
-    "so far: the last one before the result and the last one after it",
+    "session/update/tool_call_update": "one for each tenth of a second that a command runs, each with all "
+    "the output so far: the last one before the result and the last one after it",
 }
 
 #: Lines that repeat themselves: one of each is compared.
@@ -253,7 +264,11 @@ FOREIGN_PHASES = frozenset({"folder_trust", "plugin_registry", "mcp_merge", "too
 
 #: Tools whose definitions are compared.  The others belong to features that the embedded engine has not.
 TOOLS = frozenset(
-    ["run_terminal_command", "read_file", "search_replace", "write", "list_dir", "grep", "todo_write", "monitor", "get_command_or_subagent_output", "kill_command_or_subagent", "wait_commands_or_subagents", "enter_plan_mode", "exit_plan_mode", "ask_user_question"]
+    {
+        *("run_terminal_command", "get_command_or_subagent_output", "kill_command_or_subagent", "monitor"),
+        *("read_file", "search_replace", "write", "list_dir", "grep"),
+        *("todo_write", "enter_plan_mode", "exit_plan_mode", "ask_user_question"),
+    }
 )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.engines.processes import carriers, describe
 from tests.engines.scripted_model import ScriptedModel
-from tests.fidelity.agent import Agent, Message
+from tests.fidelity.agent import PATIENCE, Agent, Message
 from tests.fidelity.engines import Engine, environment
 from tests.fidelity.scenario import Scenario
 
@@ -42,6 +42,7 @@ class Recording:
     words: list[str]
     ids: list[str]  # those that the script chose itself
     lines: list[Message] = dataclasses.field(default_factory=list)  # {at, way, message}
+    others: list[list[Message]] = dataclasses.field(default_factory=list)  # of further clients
     calls: list[Message] = dataclasses.field(default_factory=list)  # requests at the model endpoint
     files: dict[str, Any] = dataclasses.field(default_factory=dict)  # workspace afterwards
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the script itself looked at
@@ -67,6 +68,9 @@ class Play:
         self.ids: list[str] = []
         self.model = ScriptedModel()
         self.agent = Agent()
+        self.bridges: list[Agent] = []  # of a led play, the first is `agent`
+        self.leader: asyncio.subprocess.Process | None = None
+        self.env: dict[str, str] = {}
         self.session = ""
         self.facts: dict[str, Any] = {}
         self.started = 1  # which `task_backgrounded` comes next
@@ -130,7 +134,12 @@ class Play:
     # -- the client's part -------------------------------------------------------------------------
     async def begin(self, yolo: bool = True, **meta: Any) -> None:
         """`initialize` and `session/new`."""
-        await self.agent.request("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
+        if self.scenario.led:
+            await self.lead()
+            await self.bridge()
+        else:
+            await self.agent.start(self.engine.command, self.env, self.work)
+            await self.agent.request("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
         await self.new_session(yolo, **meta)
 
     async def begin_in_repository(self) -> None:
@@ -159,6 +168,39 @@ class Play:
     async def prompt(self, *steps: Message, text: str | None = None, **meta: Any) -> Any:
         """Send one and wait for its end."""
         return await self.send(*steps, text=text, **meta)
+
+    # -- a leader and its bridges --------------------------------------------------------------------
+    @property
+    def socket(self) -> Path:
+        return self.root / "leader.sock"
+
+    async def lead(self) -> None:
+        """Start a leader and wait until it listens."""
+        nowhere = asyncio.subprocess.DEVNULL
+        self.leader = await asyncio.create_subprocess_exec(
+            *self.engine.leader(self.socket),
+            env=self.env,
+            cwd=self.work,
+            stdin=nowhere,
+            stdout=nowhere,
+            stderr=nowhere,
+            start_new_session=True,
+        )
+        async with asyncio.timeout(PATIENCE):
+            while not self.socket.exists():
+                await asyncio.sleep(0.02)
+
+    async def bridge(self) -> Agent:
+        """One more client, connected and initialized."""
+        agent = Agent() if self.bridges else self.agent
+        self.bridges.append(agent)
+        await agent.start(self.engine.bridge(self.socket), self.env, self.work)
+        await agent.request("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
+        return agent
+
+    def load(self, agent: Agent, **meta: Any) -> asyncio.Future[Any]:
+        params = {"sessionId": self.session, "cwd": str(self.work), "mcpServers": [], "_meta": meta}
+        return agent.ask("session/load", params)
 
     async def update(self, kind: str, count: int = 1, **fields: Any) -> Message:
         """Wait for a session update of a kind whose fields have these values; the update."""
@@ -205,9 +247,8 @@ async def perform(
         engine.name, scenario.label, str(root), play.model.start().url, play.words, play.ids
     )
     mark = f"{MARK}={root}"
-    env = environment(play.home, play.model.url, {MARK: str(root), **scenario.env, **extra})
+    play.env = environment(play.home, play.model.url, {MARK: str(root), **scenario.env, **extra})
     try:
-        await play.agent.start(engine.command, env, play.work)
         async with asyncio.timeout(limit):
             await scenario.script(play)
             await play.settle()
@@ -215,18 +256,29 @@ async def perform(
         recording.failure = f"{type(error).__name__}: {error}"
     finally:
         recording.exit = await play.agent.close()
+        for agent in play.bridges[1:]:
+            await agent.close()
+        if play.leader is not None:
+            with contextlib.suppress(ProcessLookupError):
+                play.leader.terminate()
         await play.gone(mark, 3.0)
         recording.left = _end(mark)
-        await play.agent.forget()
+        for agent in (play.agent, *play.bridges[1:]):
+            await agent.forget()
         play.model.stop()
-    recording.lines = [{"at": round(at, 3), "way": way, "message": m} for at, way, m in play.agent.lines]
-    recording.noise = [*play.agent.noise]
+    recording.lines = _lines(play.agent)
+    recording.others = [_lines(agent) for agent in play.bridges[1:]]
+    recording.noise = [line for agent in (play.agent, *play.bridges[1:]) for line in agent.noise]
     recording.calls = [_call(call) for call in play.model.calls("", "")]
     recording.files = dict(_files(play.work))
     recording.facts = play.facts
     if recording.failure:
         recording.failure += "\n" + play.agent.errors.decode(errors="replace")[-4000:]
     return recording
+
+
+def _lines(agent: Agent) -> list[dict[str, Any]]:
+    return [{"at": round(at, 3), "way": way, "message": message} for at, way, message in agent.lines]
 
 
 def _call(call: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ def write_readable(recording: Recording, folder: Path) -> None:
         ("facts", recording.facts),
         ("noise", recording.noise),
         ("client", [_line(line) for line in recording.lines]),
+        *((f"client {n}", [_line(line) for line in lines]) for n, lines in enumerate(recording.others, 2)),
         ("model", [_call(number, call, recording) for number, call in enumerate(recording.calls)]),
         ("files", recording.files),
     ]

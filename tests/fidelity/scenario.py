@@ -22,7 +22,7 @@ Script = Callable[["Play"], Awaitable[None]]
 
 @dataclasses.dataclass(frozen=True)
 class Deviation:
-    """Where the embedded engine is meant to differ: a kind of message and a place in it, as shell patterns."""
+    """Where the embedded engine is meant to differ: a kind of message and a place, as shell patterns."""
 
     kind: str
     place: str
@@ -34,10 +34,10 @@ class Deviation:
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """``part``: whose behaviour it shows; ``differs``: where the engines are meant to differ here, if they are.
+    """``part``: whose behaviour it shows; ``differs``: where the engines are meant to differ here.
 
-    ``rules`` are this scenario's own additions to the normaliser's list; ``distinct`` kinds of lines whose number is
-    a matter of time.
+    ``rules`` are this scenario's own additions to the normaliser's list; ``distinct`` kinds of lines whose
+    number is a matter of time; ``led``: played through a leader and its bridges.
     """
 
     number: int
@@ -48,6 +48,7 @@ class Scenario:
     differs: tuple[Deviation, ...] = ()
     rules: tuple[Rule, ...] = ()
     distinct: tuple[str, ...] = ()
+    led: bool = False
 
     @property
     def label(self) -> str:
@@ -65,13 +66,14 @@ def scenario(
     differs: tuple[Deviation, ...] = (),
     rules: tuple[Rule, ...] = (),
     distinct: tuple[str, ...] = (),
+    led: bool = False,
 ) -> Callable[[Script], Script]:
     """Register a script."""
 
     def register(script: Script) -> Script:
         if number in SCENARIOS:
             raise ValueError(f"two scenarios with the number {number}")
-        SCENARIOS[number] = Scenario(number, name, part, script, env or {}, differs, rules, distinct)
+        SCENARIOS[number] = Scenario(number, name, part, script, env or {}, differs, rules, distinct, led)
         return script
 
     return register

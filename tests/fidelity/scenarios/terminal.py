@@ -138,7 +138,8 @@ async def wait(play: Play) -> None:
 @scenario(15, "monitor lines wake", "terminal")
 async def monitor(play: Play) -> None:
     await play.begin()
-    text = f"sleep 1.5; echo {play.word()}; echo {play.word()} >&2; sleep 1.5; echo {play.word()}; sleep 1; exit 5"
+    first, second, third = (play.word() for _ in range(3))
+    text = f"sleep 1.5; echo {first}; echo {second} >&2; sleep 1.5; echo {third}; sleep 1; exit 5"
     watch = {"command": text, "description": play.word(), "timeout_ms": 60000}
     await play.prompt(play.call("monitor", watch), play.say(), play.say(), play.say(), play.say())
     await play.update("turn_completed", 4)

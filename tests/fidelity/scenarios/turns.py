@@ -50,8 +50,8 @@ async def token_limit(play: Play) -> None:
 RESUMED = Deviation(
     "session/update/agent_message_chunk",
     "*",
-    "after a broken stream the original sends the text from its beginning again; here it goes on where it broke, "
-    "and text that differs follows on a new line",
+    "after a broken stream the original sends the text from its beginning again; here it goes on where it "
+    "broke, and text that differs follows on a new line",
 )
 
 

@@ -1,0 +1,64 @@
+"""Where the embedded engine is meant to differ: each shows the original's defect and the other behaviour."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.fidelity.agent import Message
+from tests.fidelity.play import Play
+from tests.fidelity.scenario import Deviation, scenario
+from tests.fidelity.scenarios.files import edit
+from tests.fidelity.scenarios.gate import HOOK, hooks
+from tests.fidelity.scenarios.terminal import command
+
+CLOSED = "nobody answers a pre hook: the original runs the tool then, the embedded engine refuses it"
+BYTES = "the original writes replacement characters over bytes that are no UTF-8; here they are kept"
+EMPTY = (
+    "an empty old string overwrites a whole file in the original; here it is refused unless the file is empty"
+)
+
+
+@scenario(41, "hook unanswered", "permissions", differs=(Deviation("*", "*", CLOSED),))
+async def unanswered(play: Play) -> None:
+    await play.begin(**hooks("pre_tool_use", timeout=2))
+
+    async def silence(params: Message) -> None:
+        return None
+
+    play.agent.handlers[HOOK] = silence
+    name = f"{play.word()}.txt"
+    await play.prompt(play.calls(command(play, f"touch {name}")), play.say())
+    play.facts["the tool ran"] = (play.work / name).exists()
+
+
+@scenario(42, "hook without a client", "leader", led=True, differs=(Deviation("*", "*", CLOSED),))
+async def undriven(play: Play) -> None:
+    """The bridge dies before the hook is asked; the turn goes on in the leader."""
+    await play.begin(**hooks("pre_tool_use", timeout=2))
+    name = f"{play.word()}.txt"
+    play.send(play.calls(command(play, f"touch {name}"), gate="held"), play.say())
+    await play.model.waiting("held")
+    play.agent.process.kill()
+    while play.agent.exit is None:
+        await asyncio.sleep(0.02)
+    play.model.release("held")
+    await asyncio.sleep(4)
+    play.facts["the tool ran"] = (play.work / name).exists()
+
+
+@scenario(45, "invalid UTF-8", "files", differs=(Deviation("*", "*", BYTES),))
+async def invalid(play: Play) -> None:
+    await play.begin()
+    name, words = f"{play.word()}.txt", [play.word() for _ in range(2)]
+    play.write(name, words[0].encode() + b" \xe9\xff " + words[1].encode() + b"\n")
+    await play.prompt(play.calls(edit(name, words[0], play.word())), play.say())
+    play.facts["bytes kept"] = b"\xe9\xff" in (play.work / name).read_bytes()
+
+
+@scenario(46, "empty old string on a full file", "files", differs=(Deviation("*", "*", EMPTY),))
+async def overwrite(play: Play) -> None:
+    await play.begin()
+    name, kept = f"{play.word()}.txt", play.word()
+    play.write(name, f"{kept}\n")
+    await play.prompt(play.calls(edit(name, "", play.word())), play.say())
+    play.facts["content kept"] = kept in (play.work / name).read_text()
