@@ -81,6 +81,8 @@ def parse(text: str) -> Script:
     obstacles: list[str] = []
     if len(text) > SIZES.shell_script:
         return Script((), ("it is too long to be checked",), listed=False)
+    if re.search(r"\$\{[^}]*@P\}", text):
+        obstacles.append("a variable's text is expanded again")
     if _STRANGE.search(text):
         obstacles.append("it holds control or invisible characters")
     forms = [text]
@@ -103,9 +105,8 @@ def parse(text: str) -> Script:
         broken = broken or root.has_error
     if broken:
         obstacles.append("the shell grammar does not accept it")
-        for other in dict.fromkeys(
-            (_NEGATION.sub("", text), text.replace("$((", "$( (").replace("))", ") )"))
-        ):
+        apart = text.replace("((", "( (").replace("))", ") )")
+        for other in dict.fromkeys((_NEGATION.sub("", text), apart)):
             walk.visit(_tree(other), (), piped=False)  # bash knows more; what is denied may show
     return Script(
         tuple(walk.commands),
@@ -128,6 +129,27 @@ def _gaps(node: tree_sitter.Node) -> bool:
     return any(a.end_byte != b.start_byte for a, b in itertools.pairwise(node.children))
 
 
+#: Commands that read some of their arguments again: as arithmetic, as names with an index.
+_REREADING = frozenset({"test", "[", "printf", "read", "let", "mapfile", "readarray", "wait", "getopts"})
+#: Nodes whose text is read again, now or when a variable is used.
+_REREAD = _KEYWORDS | {"variable_assignment", "arithmetic_expansion", "subscript"}
+_LATER = re.compile(r"\$[({]|`")
+
+
+def _kept_back(node: tree_sitter.Node) -> Iterator[str]:
+    """Texts that quotes keep from being expanded at first, although they hold something to expand."""
+    for child in node.children:
+        if child.type in ("command_substitution", "process_substitution"):
+            continue
+        quoted = child.type in ("raw_string", "ansi_c_string") or (
+            child.type in ("word", "string", "string_content") and "\\" in _text(child)
+        )
+        if quoted and _LATER.search(_text(child)):
+            yield _text(child)
+        else:
+            yield from _kept_back(child)
+
+
 class _Walk:
     """Collects over the tree of one script."""
 
@@ -139,6 +161,8 @@ class _Walk:
 
     def visit(self, node: tree_sitter.Node, redirects: tuple[tree_sitter.Node, ...], *, piped: bool) -> None:
         kind = node.type
+        if kind in _REREAD:
+            self._again(node)
         if kind == "command" or kind in _KEYWORDS:
             self._command(node, redirects, piped)
             self.listed &= kind == "command"
@@ -185,6 +209,8 @@ class _Walk:
                 self.obstacles.append("a word in it cannot be read")
                 word = Word("", dynamic=True, plain=False, written=written)
             words.append(word)
+        if words and words[0].text in _REREADING:
+            self._again(node)
         assignments = tuple(_text(c) for c in node.children if c.type == "variable_assignment")
         self.commands.append(
             Command(
@@ -234,8 +260,17 @@ class _Walk:
             return self._written(redirect.children_by_field_name("argument"))
         return []
 
+    def _again(self, node: tree_sitter.Node) -> None:
+        """``a='b[$(rm x)]'`` runs nothing yet; ``(( a ))`` then does."""
+        for text in _kept_back(node):
+            self.obstacles.append("it holds a text that the shell may read again")
+            plain = re.sub(r"^\$?['\"]|['\"]$|\\", "", text)
+            self.scripts.append(f': "{plain}"')
+
     def _inside(self, node: tree_sitter.Node, *, redirect: bool = False) -> None:
         """Substitutions, wherever in a word they stand, and what the grammar hangs below a heredoc."""
+        if node.type in _REREAD:
+            self._again(node)
         if node.type in ("command_substitution", "process_substitution"):
             self.visit(node, (), piped=False)
             return

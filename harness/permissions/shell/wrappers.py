@@ -135,6 +135,8 @@ _SHELLS = frozenset(
 )
 #: Behind ``!`` the grammar takes these for programs.
 _KEYWORDS = names("! { } if then elif else fi for do done while until case esac select function in")
+#: Builtins that keep a command for later, or put one program in another's place.
+_SHELL_TABLES = names("hash enable bind complete compgen mapfile readarray")
 _SHELL_VALUED = frozenset({"--rcfile", "--init-file"})
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
@@ -157,6 +159,8 @@ def unwrap(command: Command) -> Inner:
         return _find(command, arguments)
     if name in ("trap", "alias"):
         return _stored(name, arguments)
+    if name in _SHELL_TABLES and any(w.text.startswith("-") for w in arguments):
+        return _every_place(command, arguments, f"{name} may change what a name or a key runs")
     if name in ("source", ".") and arguments and not arguments[0].fixed:
         return Inner(obstacle="it reads commands from what another one prints")
     if name in _OPAQUE:
