@@ -119,6 +119,11 @@ class Leader:
         self._core = core(self._from_agent)
         self.ended = asyncio.Event()
 
+    @property
+    def clients(self) -> list[str]:
+        """Ids of who is connected, the oldest first."""
+        return list(self._clients)
+
     def protocol(self) -> asyncio.Protocol:
         """For a new connection."""
         return _Client(self)
