@@ -74,8 +74,13 @@ class ToolOutput:
     settles: frozenset[str] = frozenset()
 
     def raw(self) -> dict[str, Any] | None:
-        """The client's projection as one JSON object; None for a result that is nothing but its text."""
-        return {"type": self.type, **self.fields} if self.type else dict(self.fields) or None
+        """The client's projection as one JSON object; None for a result that is nothing but its text.
+
+        Without a type it is a fault of the machinery, told as ``error`` and ``message``, or a refusal.
+        """
+        if self.type:
+            return {"type": self.type, **self.fields}
+        return dict(self.fields) if "error" in self.fields else None
 
 
 class FaultKind(StrEnum):
