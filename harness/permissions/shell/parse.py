@@ -150,6 +150,25 @@ def _kept_back(node: tree_sitter.Node) -> Iterator[str]:
             yield from _kept_back(child)
 
 
+def _skipped(node: tree_sitter.Node) -> bool:
+    """Whether anything but blanks stands between the parts of a statement, or a blank that is no blank.
+
+    ``a\\ # b`` is one word and another; the grammar loses the escaped blank and takes the rest for a comment.
+    """
+    source = node.text or b""
+    for before, after in itertools.pairwise(node.children):
+        between = source[before.end_byte - node.start_byte : after.start_byte - node.start_byte]
+        if between.strip(b" \t\n"):
+            return True
+        if (
+            after.type == "comment"
+            and not between
+            and before.type not in (";", "\n", "&", "|", "(", "&&", "||")
+        ):
+            return True
+    return False
+
+
 class _Walk:
     """Collects over the tree of one script."""
 
@@ -163,6 +182,8 @@ class _Walk:
         kind = node.type
         if kind in _REREAD:
             self._again(node)
+        if _skipped(node):
+            self.obstacles.append("a part of it is not understood")
         if kind == "command" or kind in _KEYWORDS:
             self._command(node, redirects, piped)
             self.listed &= kind == "command"

@@ -123,6 +123,7 @@ def ran(script: str) -> set[str]:
 @example("echo ``\nrm x")
 @example("# a\\\nrm x")
 @example("time A=1 rm x")
+@example('""\\ # exec ;rm x')
 def test_whatever_bash_runs_was_found_or_is_asked(script: str) -> None:
     if "rm" not in ran(script):
         return
