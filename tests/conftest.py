@@ -31,6 +31,8 @@ MARKER = "GROK_GATEWAY_TEST_ID"
 SHARED = f"shared-{os.getpid()}-{secrets.token_hex(4)}"
 #: Where ``make test`` installs the pinned engine.
 INSTALLED_GROK = ROOT / ".cache/grok/node_modules/@xai-official/grok/bin/grok-native"
+#: In place of an executable: the embedded engine.
+EMBEDDED = Path("harness")
 #: Seconds that a process may take to vanish after its test has ended.
 GRACE = 10.0
 #: Folders whose files take longest, longest first.
@@ -75,6 +77,16 @@ def grok_binary() -> Path:
         if os.environ.get("CI") == "true":
             pytest.fail(text)
         pytest.skip(text)
+    return binary
+
+
+@pytest.fixture(scope="session")
+def engine_binary(request: pytest.FixtureRequest) -> Path:
+    """The engine behind whole gateways: the real one, or the embedded one that
+    ``GROK_GATEWAY_TEST_ENGINE=harness`` chooses."""
+    if os.environ.get("GROK_GATEWAY_TEST_ENGINE") == "harness":
+        return EMBEDDED
+    binary: Path = request.getfixturevalue("grok_binary")
     return binary
 
 

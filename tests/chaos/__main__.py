@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.chaos.cell import FAIL_OPEN, UNGUARDED, Result, run_cell
 from tests.chaos.matrix import CONTROL, SELECTION, Cell, cells
 from tests.chaos.report import figures, page, table
-from tests.conftest import INSTALLED_GROK, MARKER
+from tests.conftest import EMBEDDED, INSTALLED_GROK, MARKER
 from tests.engines.scripted_model import ScriptedModel
 
 
@@ -44,11 +44,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=max(2, os.cpu_count() or 2))
     parser.add_argument("--rounds", type=int, default=1, help="the whole matrix this often")
     parser.add_argument("--write", type=Path, help="write the page with the table to this file")
+    parser.add_argument("--engine", choices=("grok", "harness"), default="grok")
     parser.add_argument("--selection", action="store_true", help="only what `make test` runs")
     parser.add_argument("cells", nargs="*", metavar="CELL", help="victim-moment-WAY; all when none is given")
     arguments = parser.parse_args()
     os.environ.setdefault(MARKER, "chaos")
     grok = Path(os.environ.get("GROK_GATEWAY_TEST_GROK") or INSTALLED_GROK)
+    if arguments.engine == "harness":
+        grok = EMBEDDED
     wanted = [Cell.parse(text) for text in arguments.cells] or (SELECTION if arguments.selection else cells())
     began = time.monotonic()
     rounds = [asyncio.run(run(wanted, arguments.jobs, grok)) for _ in range(arguments.rounds)]

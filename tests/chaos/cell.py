@@ -203,9 +203,10 @@ class _Run:
 
     def _sessions(self) -> list[dict[str, Any]]:
         """What the leader itself says, asked through a bridge that names no session."""
-        leader = self.gateway.pid("leader")
-        binary = os.readlink(f"/proc/{leader}/exe")
-        argv = [binary, "--permission-mode", "default", "agent", "--leader", "stdio"]
+        leader = Path(f"/proc/{self.gateway.pid('leader')}")
+        words = leader.joinpath("cmdline").read_text().split("\0")
+        command = words[: words.index("--permission-mode")]
+        argv = [*command, "--permission-mode", "default", "agent", "--leader", "stdio"]
         process = subprocess.Popen(
             [*argv, "--leader-socket", str(self.gateway.paths.leader_socket)],
             env={**self.gateway.environment, "GROK_DISABLE_AUTOUPDATER": "1"},

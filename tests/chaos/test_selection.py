@@ -14,8 +14,8 @@ from tests.engines.scripted_model import ScriptedModel
 @pytest.mark.grok
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("cell", SELECTION, ids=str)
-async def test_cell(cell: Cell, model: ScriptedModel, grok_binary: Path) -> None:
-    result = await run_cell(cell, model, grok_binary)
+async def test_cell(cell: Cell, model: ScriptedModel, engine_binary: Path) -> None:
+    result = await run_cell(cell, model, engine_binary)
     assert not result.problems, "\n".join([*result.problems, result.logs])
 
 
@@ -23,10 +23,10 @@ async def test_cell(cell: Cell, model: ScriptedModel, grok_binary: Path) -> None
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("cell", CONTROL, ids=str)
 async def test_without_the_guard_a_forbidden_tool_runs(
-    cell: Cell, model: ScriptedModel, grok_binary: Path
+    cell: Cell, model: ScriptedModel, engine_binary: Path
 ) -> None:
     """The control run: it must fail, else the matrix proves nothing."""
-    result = await run_cell(cell, model, grok_binary, **UNGUARDED)
+    result = await run_cell(cell, model, engine_binary, **UNGUARDED)
     assert any(FAIL_OPEN in problem for problem in result.problems), result.problems
 
 

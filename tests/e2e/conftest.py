@@ -25,11 +25,11 @@ from tests.engines.scripted_model import ScriptedModel
 
 
 @pytest.fixture(scope="session")
-def shared(grok_binary: Path, model: ScriptedModel) -> Iterator[Gateway]:
+def shared(engine_binary: Path, model: ScriptedModel) -> Iterator[Gateway]:
     """A running instance on the real engine; tests leave it as they found it."""
     with session_folder() as folder:
         write_offline_config(folder / "grok-home", model.url)
-        yield from running(Gateway(folder, grok_binary, folder / "grok-home", GROK_GATEWAY_TEST_ID=SHARED))
+        yield from running(Gateway(folder, engine_binary, folder / "grok-home", GROK_GATEWAY_TEST_ID=SHARED))
 
 
 @pytest.fixture(scope="session")
@@ -87,9 +87,9 @@ def make_gateway(short_tmp: Path) -> Iterator[Callable[..., Gateway]]:
 
 
 @pytest.fixture
-def real(make_gateway: Callable[..., Gateway], grok_binary: Path, grok_home: Path) -> Gateway:
+def real(make_gateway: Callable[..., Gateway], engine_binary: Path, grok_home: Path) -> Gateway:
     """A running instance of its own on the real engine."""
-    return make_gateway(grok_binary, grok_home).up()
+    return make_gateway(engine_binary, grok_home).up()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp
 
 from gateway.paths import Paths
-from tests.conftest import ROOT, find_free_port
+from tests.conftest import EMBEDDED, ROOT, find_free_port
 from tests.e2e.client import Client, Policy, allow_everything
 from tests.engines.grok import write_offline_config
 from tests.engines.processes import carriers, describe, parent, state
@@ -44,7 +44,7 @@ class Process:
 
 
 class Gateway:
-    """One instance.  ``engine``: the executable that plays grok; ``grok_home``: its configuration.
+    """One instance.  ``engine``: what plays grok, or `EMBEDDED`; ``grok_home``: its configuration.
 
     More variables of the environment are given as keyword arguments.
     """
@@ -60,6 +60,7 @@ class Gateway:
         **environment: str,
     ) -> None:
         self.folder, self.port = folder, find_free_port()
+        self.embedded = engine == EMBEDDED
         for name in ("home", "work"):
             (folder / name).mkdir(exist_ok=True)
         self.work = folder / "work"  #: a folder for sessions
@@ -74,8 +75,7 @@ class Gateway:
             "GROK_GATEWAY_HOME": str(folder / "gw"),
             "GROK_GATEWAY_PORT": str(self.port),
             "GROK_GATEWAY_WORKERS": str(workers),
-            "GROK_GATEWAY_ENGINE": "grok",
-            "GROK_GATEWAY_GROK": str(engine),
+            **_chosen(engine),
             "GROK_HOME": str(grok_home),
             **({"GROK_GATEWAY_GUARD_SCALE": str(scale)} if scale else {}),
             **environment,
@@ -256,6 +256,12 @@ class Gateway:
                 if wanted in Path(f"/proc/{pid}/cmdline").read_bytes():
                     found.append(describe(pid))
         return found
+
+
+def _chosen(engine: Path) -> dict[str, str]:
+    if engine == EMBEDDED:
+        return {"GROK_GATEWAY_ENGINE": "harness"}
+    return {"GROK_GATEWAY_ENGINE": "grok", "GROK_GATEWAY_GROK": str(engine)}
 
 
 def _classify(pid: int) -> Process | None:

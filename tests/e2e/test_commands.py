@@ -20,11 +20,11 @@ pytestmark = pytest.mark.grok
 
 
 @pytest.fixture(scope="module")
-def first_run(grok_binary: Path) -> Iterator[Gateway]:
+def first_run(engine_binary: Path) -> Iterator[Gateway]:
     """No login, no model: an empty GROK_HOME, and what `up` makes of it."""
     with session_folder() as folder:
         (folder / "nothing").mkdir()
-        yield from running(Gateway(folder, grok_binary, folder / "nothing", GROK_GATEWAY_TEST_ID=SHARED))
+        yield from running(Gateway(folder, engine_binary, folder / "nothing", GROK_GATEWAY_TEST_ID=SHARED))
 
 
 async def test_three_turns_at_once_with_real_tools_on_real_files(first_run: Gateway) -> None:

@@ -119,11 +119,11 @@ async def test_supervisord_terminated_is_down(real: Gateway) -> None:
 
 @pytest.mark.grok
 async def test_up_in_the_foreground_ends_at_ctrl_c(
-    make_gateway: Callable[..., Gateway], grok_binary: Path, grok_home: Path
+    make_gateway: Callable[..., Gateway], engine_binary: Path, grok_home: Path
 ) -> None:
     from tests.e2e.gateway import COMMAND
 
-    gateway = make_gateway(grok_binary, grok_home)
+    gateway = make_gateway(engine_binary, grok_home)
     process = subprocess.Popen(
         [*COMMAND, "up", "--foreground"],
         env=gateway.environment,

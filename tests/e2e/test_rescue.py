@@ -34,8 +34,8 @@ def silent(message: dict[str, Any]) -> Any:
 
 
 @pytest.fixture
-def scaled(make_gateway: Callable[..., Gateway], grok_binary: Path, grok_home: Path) -> Gateway:
-    return make_gateway(grok_binary, grok_home, scale=FAIL_OPEN / 600).up()
+def scaled(make_gateway: Callable[..., Gateway], engine_binary: Path, grok_home: Path) -> Gateway:
+    return make_gateway(engine_binary, grok_home, scale=FAIL_OPEN / 600).up()
 
 
 def touch(marker: Path) -> Step:
@@ -129,10 +129,10 @@ async def test_after_a_rescue_with_a_queue_the_client_is_asked_again(
 
 
 async def test_the_next_front_rescues_when_all_died_together(
-    make_gateway: Callable[..., Gateway], grok_binary: Path, grok_home: Path, model: ScriptedModel
+    make_gateway: Callable[..., Gateway], engine_binary: Path, grok_home: Path, model: ScriptedModel
 ) -> None:
     fail_open = 3 * FAIL_OPEN  # supervisord and Python need a while on a busy machine
-    scaled = make_gateway(grok_binary, grok_home, scale=fail_open / 600).up()
+    scaled = make_gateway(engine_binary, grok_home, scale=fail_open / 600).up()
     marker = scaled.folder / "marker"
     _, session, _ = await with_open_hook(scaled, model, marker)
     leader = scaled.pid("leader")

@@ -176,13 +176,13 @@ async def test_no_window_makes_pi_compact_by_accident(
     window: int,
     start_pi: Start,
     make_gateway: Callable[..., Gateway],
-    grok_binary: Path,
+    engine_binary: Path,
     grok_home: Path,
     model: ScriptedModel,
 ) -> None:
     config = grok_home / "config.toml"
     config.write_text(config.read_text().replace("context_window = 200000", f"context_window = {window}"))
-    pi = await start_pi(make_gateway(grok_binary, grok_home).up())
+    pi = await start_pi(make_gateway(engine_binary, grok_home).up())
     for number in range(20):
         assert (
             text_of(await pi.prompt("go " + model.script([{"text": f"answer {number}"}])))
