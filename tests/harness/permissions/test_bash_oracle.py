@@ -93,11 +93,12 @@ BITS = st.sampled_from(
 
 def ran(script: str) -> set[str]:
     """The names that bash looked for when it ran the script."""
-    with tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory() as folder:
         number = log.fileno()
         subprocess.run(
             [str(BASH), "--norc", "-c", HANDLER.replace("NUMBER", str(number)) + script],
-            env={"PATH": "/nowhere"},
+            cwd=folder,  # a redirection may make files
+            env={"PATH": "/nowhere", "HOME": folder},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
