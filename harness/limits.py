@@ -129,6 +129,7 @@ class EngineSizes:
     symlink_hops: int = _size(40, "links in a row before a path counts as a loop, as in the kernel")
 
     # -- terminal, tasks, monitor --------------------------------------------------------------------
+    bare_echo: int = _size(512, "characters of a command that does nothing but print a text")
     command_output: int = _size(20_000, "characters of an output in memory, half head and half tail")
     wrap_column: int = _size(2_000, "characters in one line for the model; longer ones are wrapped")
     log_kill: int = _size(5 * 2**30, "bytes of a log; a command that writes more is ended")

@@ -154,11 +154,10 @@ class ToolBridge:
         Arguments are the model's text, or an object that a hook put in its place.
         """
         tool = self._toolset.named(name)
-        if tool is None:
-            return _refusal(
-                "unknown_tool", f"There is no tool `{name}` in this session.{self._hint(name)}", ""
-            )
         text = arguments if isinstance(arguments, str) else ""
+        if tool is None:
+            why = f"There is no tool `{name}` in this session.{self._hint(name)}"
+            return _refusal("unknown_tool", why, text)
         try:
             objects = read_objects(text) if isinstance(arguments, str) else [dict(arguments)]
             return _best(tool, objects)

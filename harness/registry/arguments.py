@@ -57,7 +57,8 @@ def read_objects(text: str) -> list[dict[str, Any]]:
 
 def _where(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg}, line {error.lineno} column {error.colno}"
+        column = error.colno - (error.pos >= len(error.doc))  # at the end: the last character that was read
+        return f"{error.msg}, line {error.lineno} column {column}"
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 

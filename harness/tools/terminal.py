@@ -6,6 +6,7 @@ killed (where the background is open), and the model gets the id under which it 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -23,6 +24,9 @@ __all__ = ["TOOLS", "RunTerminal", "finished_output", "run_command", "started_ou
 #: Environment of the session that overrides the pauses, for tests and for patient people.
 _BLOCK_VARIABLE = "GROK_FOREGROUND_BLOCK_BUDGET_MS"
 _FOREGROUND_VARIABLE = "GROK_MAX_FOREGROUND_BLOCK_MS"
+
+#: One command and nothing that the shell would do besides: no lists, pipes, files or substitutions.
+_BARE_ECHO = re.compile(r"(?:echo|printf)(?:[ \t][^;|&<>`$()\n]*)?")
 
 _BACKGROUND_ON = ParamIs("enabled_background", True)
 
@@ -218,6 +222,11 @@ def _check(command: str, background: bool, context: CallContext) -> None:
         raise ToolFault(FaultKind.INVALID_ARGUMENTS, texts.self_match(*found))
 
 
+def is_bare_echo(command: str) -> bool:
+    """Whether it only prints a text that the model could have said: clients count such calls."""
+    return len(command) < SIZES.bare_echo and _BARE_ECHO.fullmatch(command.strip()) is not None
+
+
 def finished_output(shot: Snapshot) -> ToolOutput:
     """A foreground command that has ended.  An exit code other than 0 is an answer, not a failure of the
     call; an end by a signal or a limit is one."""
@@ -235,6 +244,8 @@ def finished_output(shot: Snapshot) -> ToolOutput:
         "output_file": shot.output_file,
         "total_bytes": shot.total_bytes,
     }
+    if is_bare_echo(shot.command):
+        fields["was_bare_echo"] = True  # only then is the field there
     whole = Completeness.TRUNCATED if shot.truncated else Completeness.COMPLETE
     return ToolOutput("Bash", fields, prompt, is_error=shot.signal is not None, completeness=whole)
 

@@ -65,10 +65,8 @@ def show(outcome: Outcome, most: int) -> None:
         if outcome.differences
         else ""
     )
-    print(
-        f"{outcome.scenario.label} [{outcome.scenario.part}] {outcome.seconds:.1f} s: {outcome.verdict}{count}",
-        flush=True,
-    )
+    name, seconds = f"{outcome.scenario.label} [{outcome.scenario.part}]", f"{outcome.seconds:.1f} s"
+    print(f"{name} {seconds}: {outcome.verdict}{count}", flush=True)
     for recording in outcome.recordings:
         if recording.failure:
             print(f"    {recording.engine} FAILED {tail(recording)}")

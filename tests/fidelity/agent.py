@@ -77,6 +77,7 @@ class Agent:
         """Send a request now; its answer comes through the future."""
         number, self._next = self._next, self._next + 1
         future = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it
         self._pending[number] = future
         self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         return future

@@ -160,7 +160,9 @@ class Normaliser:
             case Treatment.WORDED if isinstance(value, str):
                 return data_of(self._text(value), self.words)
             case Treatment.FLOOD if isinstance(value, str):
-                return sorted({_NUMBER.sub("#", line) for line in self._text(value).splitlines()})
+                lines = {_NUMBER.sub("#", line) for line in self._text(value).splitlines()}
+                parts = (part for line in lines for part in data_of(line, self.words)["data"])
+                return sorted({str(part) for part in parts})
             case Treatment.CONFIGURED if isinstance(value, list):
                 value = [entry for entry in value if "scripted" in json.dumps(entry) or str(entry) in TOOLS]
             case Treatment.UNORDERED if isinstance(value, list):

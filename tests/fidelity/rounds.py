@@ -28,9 +28,16 @@ class Outcome:
 
     @property
     def unexplained(self) -> list[Difference]:
-        """What differs without being meant to."""
+        """What differs without being meant to, and facts that are not as they are meant to be."""
         meant = self.scenario.differs
-        return [d for d in self.differences if not any(m.covers(d.kind, d.place) for m in meant)]
+        found = [d for d in self.differences if not any(m.covers(d.kind, d.place) for m in meant)]
+        facts = {f"facts {name}": values for name, values in self.scenario.meant.items()}
+        found = [d for d in found if d.place not in facts]
+        for name, values in self.scenario.meant.items():
+            seen = tuple(recording.facts.get(name) for recording in self.recordings)
+            if seen != values:
+                found.append(Difference("afterwards", "meant", f"facts {name}", str(values), str(seen)))
+        return found
 
     @property
     def reasons(self) -> list[str]:

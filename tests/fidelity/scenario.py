@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from tests.fidelity.normaliser import Rule
 
@@ -37,7 +38,8 @@ class Scenario:
     """``part``: whose behaviour it shows; ``differs``: where the engines are meant to differ here.
 
     ``rules`` are this scenario's own additions to the normaliser's list; ``distinct`` kinds of lines whose
-    number is a matter of time; ``led``: played through a leader and its bridges.
+    number is a matter of time; ``led``: played through a leader and its bridges;
+    ``meant``: of facts that the script looks at, what they are with either engine.
     """
 
     number: int
@@ -49,6 +51,7 @@ class Scenario:
     rules: tuple[Rule, ...] = ()
     distinct: tuple[str, ...] = ()
     led: bool = False
+    meant: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -67,13 +70,16 @@ def scenario(
     rules: tuple[Rule, ...] = (),
     distinct: tuple[str, ...] = (),
     led: bool = False,
+    meant: Mapping[str, tuple[Any, Any]] = MappingProxyType({}),
 ) -> Callable[[Script], Script]:
     """Register a script."""
 
     def register(script: Script) -> Script:
         if number in SCENARIOS:
             raise ValueError(f"two scenarios with the number {number}")
-        SCENARIOS[number] = Scenario(number, name, part, script, env or {}, differs, rules, distinct, led)
+        SCENARIOS[number] = Scenario(
+            number, name, part, script, env or {}, differs, rules, distinct, led, meant
+        )
         return script
 
     return register

@@ -77,4 +77,4 @@ def _fact(token: str, known: re.Pattern[str] | None) -> str:
         return token.replace(",", "").rstrip(".")
     if known is not None and known.search(token):
         return token.rstrip(".")
-    return token if token in TOOLS else ""
+    return token if token in TOOLS and "_" in token else ""  # "grep" and "monitor" are words, too

@@ -31,9 +31,8 @@ async def cancel(play: Play) -> None:
 async def interject(play: Play) -> None:
     """While a tool runs, and when nothing does."""
     await play.begin()
-    turn = play.send(
-        play.calls(command(play, f"sleep 1.5; echo {play.word()}")), play.say(), play.say(), play.say()
-    )
+    slow = play.calls(command(play, f"sleep 1.5; echo {play.word()}"))
+    turn = play.send(slow, play.say(), play.say(), play.say())
     await play.update("tool_call")
     await play.settle(0.5)
     await play.agent.request("_x.ai/interject", {"sessionId": play.session, "text": play.word()})

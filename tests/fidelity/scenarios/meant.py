@@ -12,13 +12,14 @@ from tests.fidelity.scenarios.gate import HOOK, hooks
 from tests.fidelity.scenarios.terminal import command
 
 CLOSED = "nobody answers a pre hook: the original runs the tool then, the embedded engine refuses it"
+RAN = {"the tool ran": (True, False)}
 BYTES = "the original writes replacement characters over bytes that are no UTF-8; here they are kept"
 EMPTY = (
     "an empty old string overwrites a whole file in the original; here it is refused unless the file is empty"
 )
 
 
-@scenario(41, "hook unanswered", "permissions", differs=(Deviation("*", "*", CLOSED),))
+@scenario(41, "hook unanswered", "permissions", differs=(Deviation("*", "*", CLOSED),), meant=RAN)
 async def unanswered(play: Play) -> None:
     await play.begin(**hooks("pre_tool_use", timeout=2))
 
@@ -31,7 +32,7 @@ async def unanswered(play: Play) -> None:
     play.facts["the tool ran"] = (play.work / name).exists()
 
 
-@scenario(42, "hook without a client", "leader", led=True, differs=(Deviation("*", "*", CLOSED),))
+@scenario(42, "hook without a client", "leader", led=True, differs=(Deviation("*", "*", CLOSED),), meant=RAN)
 async def undriven(play: Play) -> None:
     """The bridge dies before the hook is asked; the turn goes on in the leader."""
     await play.begin(**hooks("pre_tool_use", timeout=2))
@@ -46,7 +47,9 @@ async def undriven(play: Play) -> None:
     play.facts["the tool ran"] = (play.work / name).exists()
 
 
-@scenario(45, "invalid UTF-8", "files", differs=(Deviation("*", "*", BYTES),))
+@scenario(
+    45, "invalid UTF-8", "files", differs=(Deviation("*", "*", BYTES),), meant={"bytes kept": (False, True)}
+)
 async def invalid(play: Play) -> None:
     await play.begin()
     name, words = f"{play.word()}.txt", [play.word() for _ in range(2)]
@@ -55,7 +58,13 @@ async def invalid(play: Play) -> None:
     play.facts["bytes kept"] = b"\xe9\xff" in (play.work / name).read_bytes()
 
 
-@scenario(46, "empty old string on a full file", "files", differs=(Deviation("*", "*", EMPTY),))
+@scenario(
+    46,
+    "empty old string on a full file",
+    "files",
+    differs=(Deviation("*", "*", EMPTY),),
+    meant={"content kept": (False, True)},
+)
 async def overwrite(play: Play) -> None:
     await play.begin()
     name, kept = f"{play.word()}.txt", play.word()
