@@ -62,6 +62,11 @@ _WORDS = "a text for people or the model; each engine has its own words"
 _SUBAGENTS = "subagents come later"
 _ESTIMATE = "counts the engine's own system prompt and tool texts, which are worded differently"
 
+_BOUND = "the original refuses negative numbers here without saying so in the schema"
+_COUNTS = (
+    "read_file function parameters properties limit",
+    *(f"grep function parameters properties {name}" for name in ("-A", "-B", "-C", "head_limit")),
+)
 #: Variants of a tool's output that hold nothing but a sentence.
 _REFUSALS = (
     *("NotFound", "IsAFile", "NotADirectory", "PermissionDenied", "InvalidInput", "MultipleMatchesFound"),
@@ -141,9 +146,9 @@ RULES = (
     Rule("session/update/available_commands_update", "params update _meta tools", _C, "see TOOLS"),
     Rule(
         "session/update/available_commands_update",
-        "params _meta updateParams commandsCount",
+        "params _meta",
         _D,
-        "slash commands belong to product features",
+        "said again whenever a discovery ends, in a turn or not: the stamps of that moment",
     ),
     Rule("result *", "** availableModels", _C, "the original adds the models of its maker"),
     Rule(
@@ -201,6 +206,7 @@ RULES = (
     Rule("error *", "error data message", _W, _WORDS),
     # -- the model's side ------------------------------------------------------------------------
     Rule("model *", "headers", _D, "transport of an HTTP library; the key is compared apart"),
+    *(Rule("model turn", f"body tools {place} minimum", _D, _BOUND) for place in _COUNTS),
     Rule("model *", "body messages * model_id", _D, "no field of the protocol: strict endpoints refuse it"),
     Rule("model *", "body messages * content", _W, _WORDS),
     Rule("model *", "body tools ** description", _D, _WORDS),

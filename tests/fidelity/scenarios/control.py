@@ -44,7 +44,7 @@ async def interject(play: Play) -> None:
 
 @scenario(39, "second client gets the pending prompt", "leader", led=True)
 async def joined(play: Play) -> None:
-    """It loads the session in the middle of a turn whose first client does not answer, and answers instead."""
+    """It loads the session in a turn whose first client does not answer, and answers instead."""
     await play.begin(yolo=False)
     silent(play.agent)
     turn = play.send(play.calls(asked(play)), play.say())

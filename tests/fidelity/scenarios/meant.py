@@ -9,9 +9,12 @@ from tests.fidelity.play import Play
 from tests.fidelity.scenario import Deviation, scenario
 from tests.fidelity.scenarios.files import edit
 from tests.fidelity.scenarios.gate import HOOK, hooks
-from tests.fidelity.scenarios.terminal import command
+from tests.fidelity.scenarios.terminal import background, command
 
 CLOSED = "nobody answers a pre hook: the original runs the tool then, the embedded engine refuses it"
+WAITED = (
+    "after a cancelled wait the original goes on to count the task as waited for, so its end wakes nobody"
+)
 RAN = {"the tool ran": (True, False)}
 BYTES = "the original writes replacement characters over bytes that are no UTF-8; here they are kept"
 EMPTY = (
@@ -71,3 +74,27 @@ async def overwrite(play: Play) -> None:
     play.write(name, f"{kept}\n")
     await play.prompt(play.calls(edit(name, "", play.word())), play.say())
     play.facts["content kept"] = kept in (play.work / name).read_text()
+
+
+@scenario(
+    47,
+    "wait cancelled",
+    "terminal",
+    differs=(Deviation("result _x.ai/task/list", "* block_waited", WAITED),),
+    meant={"counts as waited for": (True, False)},
+)
+async def forgotten(play: Play) -> None:
+    await play.begin()
+    task = await background(play, f"echo {play.word()}; sleep 300")
+    turn = play.send(
+        play.call("get_command_or_subagent_output", {"task_ids": [task], "timeout_ms": 30000}), play.say()
+    )
+    await play.update("tool_call", 2)
+    await play.settle(0.8)
+    play.agent.notify("session/cancel", {"sessionId": play.session})
+    await turn
+    await play.settle(0.5)
+    listed = await play.agent.request("_x.ai/task/list", {"sessionId": play.session})
+    play.facts["counts as waited for"] = listed["result"]["tasks"][0]["block_waited"]
+    await play.agent.request("_x.ai/task/kill", {"sessionId": play.session, "taskId": task})
+    await play.settle(0.5)

@@ -128,10 +128,9 @@ async def wait(play: Play) -> None:
     )
     await play.update("tool_call", 5)
     await play.settle(0.8)
+    await play.agent.request("_x.ai/task/list", {"sessionId": play.session})
     play.agent.notify("session/cancel", {"sessionId": play.session})
     await turn
-    await play.settle(0.5)
-    await play.agent.request("_x.ai/task/list", {"sessionId": play.session})
     await play.agent.request("_x.ai/task/kill", {"sessionId": play.session, "taskId": long})
     await play.settle(0.5)
 
