@@ -172,7 +172,7 @@ def _grok(command: Path, origin: str, paths: Paths, environ: Mapping[str, str]) 
 
 def _harness(paths: Paths, environ: Mapping[str, str], reason: str) -> Engine:
     """The embedded engine.  Raises EngineError for a configuration that cannot be read."""
-    home, offline = model_choice(paths, environ)
+    home, offline = model_choice(paths, environ, login=False)
     note = offline_note(OWN_MODEL_HOW) if offline else OWN_MODEL_NOTE
     why = f"the embedded engine {__version__} ({reason})"
     return Engine("harness", HARNESS, False, __version__, home, offline, note, why)

@@ -125,14 +125,17 @@ def user_home(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("HOME") or "/") / ".grok"
 
 
-def model_choice(paths: Paths, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
+def model_choice(paths: Paths, environ: Mapping[str, str], *, login: bool = True) -> tuple[Path | None, bool]:
     """(GROK_HOME or None for the default, whether the offline model answers).
+
+    ``login``: whether the engine can use what `grok login` leaves; it is for xAI's own client.
 
     Raises EngineError for a config.toml that cannot be read: grok would not start with it either.
     """
     home = user_home(environ)
     own = Path(environ["GROK_HOME"]) if environ.get("GROK_HOME") else None
-    if any(environ.get(key) for key in KEYS) or _logged_in(home) or _config(home).get("model"):
+    keys = any(environ.get(key) for key in KEYS)
+    if keys or (login and _logged_in(home)) or _config(home).get("model"):
         return own, False
     return paths.offline_home, True
 

@@ -128,6 +128,14 @@ def test_without_grok_the_embedded_engine_answers_and_says_why(
     assert resolve(Settings(engine="harness"), paths, environ).kind == "harness"
 
 
+def test_a_login_is_grok_s_alone(paths: Paths, environ: dict[str, str], tmp_path: Path) -> None:
+    login = tmp_path / "home/.grok/auth.json"
+    login.parent.mkdir()
+    login.write_text('{"https://accounts.example/x": {"key": "token"}}')
+    assert resolve(Settings(), paths, environ).offline
+    assert not resolve(Settings(), paths, {**environ, "XAI_API_KEY": "k"}).offline
+
+
 def test_a_command_tells_its_engine(paths: Paths, environ: dict[str, str]) -> None:
     assert kind_of(resolve(Settings(engine="harness"), paths, environ).command) == "harness"
     assert kind_of(("/usr/bin/grok",)) == kind_of(("/usr/bin/python3", "play.py")) == "grok"
