@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import importlib
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +19,6 @@ from harness.acp import INTERNAL_ERROR, AcpError, invalid_params
 from harness.answers import (
     AUTH_METHOD,
     initialized,
-    iso_time,
     model_state,
     now_ms,
     opened,
@@ -29,6 +28,7 @@ from harness.answers import (
     table,
     text,
 )
+from harness.limits import LIMITS
 from harness.model.endpoints import Catalog, ConfigError, Endpoint, load_catalog
 from harness.session.prompt import read_prompt
 from harness.session.wishes import SessionWishes, WishError
@@ -36,6 +36,9 @@ from harness.session.wishes import SessionWishes, WishError
 if TYPE_CHECKING:
     from harness.assembly import Assembly
     from harness.session.actor import SessionActor
+    from harness.session.history import Entry
+    from harness.session.journal import Journal, Saved
+    from harness.session.summary import Summary
     from harness.session.updates import Update
 
 __all__ = ["Agent", "Client", "Defaults", "Held"]
@@ -69,6 +72,7 @@ class Held:
     cwd: str
     always_approve: bool
     changed_ms: int
+    unwanted: bool = False  #: no client has it any more: it goes when it rests
 
 
 class Agent:
@@ -87,6 +91,7 @@ class Agent:
         self._assembly: Assembly | None = None
         self._warming: asyncio.Task[object] | None = None
         self._opening = asyncio.Lock()
+        self._unloading = set[asyncio.Future[bool]]()
         self._methods: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Any]]] = {
             "initialize": self._initialize,
             "authenticate": self._authenticate,
@@ -95,6 +100,9 @@ class Agent:
             "session/resume": self._resume,
             "session/list": self._list,
             "session/close": self._close_session,
+            "session/delete": self.delete,
+            "x.ai/internal/evict_sessions": self._evict,
+            "_x.ai/internal/evict_sessions": self._evict,
             "session/prompt": self._prompt,
             "session/cancel": self._cancel,
             "session/set_mode": self._set_mode,
@@ -183,30 +191,62 @@ class Agent:
         chosen = session_id if "sessionId" in meta else None
         for phase in ("auth", "resolve_workspace"):
             self._setup("session/new", phase, chosen)
-        always = self._defaults.always_approve or meta.get("yoloMode") is True
-        wishes = SessionWishes(
+        wishes = self._wishes(session_id, cwd, meta, self.default_endpoint(meta.get("modelId")))
+        for phase in ("persistence_init", "spawn_session_actor"):
+            self._setup("session/new", phase, session_id)
+        await self._load_parts()
+        journal = await self._journal(lambda: self.assembly.store.create(session_id, cwd))
+        await self._take_in(dataclasses.replace(wishes, rules=str(meta.get("rules") or "")), journal)
+        self._warming = asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "aiohttp"))
+        self.say_later(lambda: self._session_ready(session_id, servers))
+
+    def _wishes(
+        self, session_id: str, cwd: str, meta: Mapping[str, Any], endpoint: Endpoint
+    ) -> SessionWishes:
+        """What a client wants of a session; rules are for new ones only, as in the original."""
+        return SessionWishes(
             id=session_id,
             cwd=cwd,
-            endpoint=self.default_endpoint(meta.get("modelId")),
-            rules=str(meta.get("rules") or ""),
+            endpoint=endpoint,
             system_prompt=str(meta.get("systemPromptOverride") or "").strip(),
-            always_approve=always,
+            always_approve=self._defaults.always_approve or meta.get("yoloMode") is True,
             permission_mode=self._defaults.permission_mode,
             trusted=self._defaults.trusted,
             auto_approve=meta.get("autoMode") is True,
             hooks=meta.get("x.ai/hooks"),
         )
-        for phase in ("persistence_init", "spawn_session_actor"):
-            self._setup("session/new", phase, session_id)
-        await self._load_parts()
+
+    async def _take_in(
+        self, wishes: SessionWishes, journal: Journal, saved: Saved | None = None, effort: str | None = None
+    ) -> None:
+        """Put a session together that is kept in ``journal``."""
+
+        def rests() -> None:
+            self.say_later(lambda: self._put_away(wishes.id))
+
         try:
-            actor = await self.assembly.session(wishes, self.client)
+            actor = await self.assembly.session(wishes, self.client, journal, saved, rests)
         except WishError as error:
+            journal.close()
             raise invalid_params(str(error)) from error
-        self.sessions[session_id] = Held(actor, cwd, always, now_ms())
-        self._warming = asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "aiohttp"))
-        actor.set_model(wishes.endpoint, self._defaults.effort)
-        self.say_later(lambda: self._session_ready(session_id, servers))
+        actor.title = journal.summary.title
+        actor.set_model(wishes.endpoint, effort or self._defaults.effort)
+        self.sessions[wishes.id] = Held(actor, wishes.cwd, wishes.always_approve, now_ms())
+
+    async def _journal(self, make: Callable[[], Journal]) -> Journal:
+        """Open a session's files; a process that is about to end may still have them for a moment."""
+        deadline = asyncio.get_running_loop().time() + LIMITS.session_lock
+        while True:
+            try:
+                return make()
+            except BlockingIOError as error:
+                if asyncio.get_running_loop().time() > deadline:
+                    told = "another process has this session open"
+                    raise AcpError(INTERNAL_ERROR, "Internal error", told) from error
+                await asyncio.sleep(LIMITS.session_look)
+            except OSError as error:
+                told = f"the session cannot be kept: {error.strerror}"
+                raise AcpError(INTERNAL_ERROR, "Internal error", told) from error
 
     def _session_ready(self, session_id: str, servers: list[Any]) -> None:
         """What a client hears behind the answer to its request."""
@@ -215,6 +255,10 @@ class Agent:
             return
         for phase in ("git_discovery", "finalize_response", "response_ready"):
             self._setup("session/new", phase, session_id)
+        self._tell_servers(session_id, servers)
+        held.actor.announce()
+
+    def _tell_servers(self, session_id: str, servers: list[Any]) -> None:
         for server in servers:
             name = server.get("name") if isinstance(server, dict) else None
             status = {"sessionId": session_id, "name": name, "status": "unavailable", "reason": "unsupported"}
@@ -222,7 +266,6 @@ class Agent:
             self.client.notify("_x.ai/mcp/server_status", {**status, "detail": detail})
         ready = {"sessionId": session_id, "mcpToolCount": 0, "elapsedMs": 0}
         self.client.notify("_x.ai/mcp_initialized", ready)
-        held.actor.announce()
 
     def _opened(self, session_id: str) -> dict[str, Any]:
         held = self.sessions[session_id]
@@ -231,43 +274,153 @@ class Agent:
         return opened(session_id, held.cwd, root, models, held.actor.endpoint, held.actor.effort)
 
     async def _load(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        return self._reopened(params)
+        return await self._reopened(params, replay=True)
 
     async def _resume(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        return self._reopened(params)
+        return await self._reopened(params, replay=False)
 
-    def _reopened(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """A session that is still here.  Those of earlier processes are not kept."""
+    async def _reopened(self, params: Mapping[str, Any], *, replay: bool) -> dict[str, Any]:
+        """A session of this process or of an earlier one."""
+        if not self._initialized:
+            raise invalid_params("initialize must be called before load_session")
         session_id = text(params, "sessionId")
-        cwd, _, _ = place_of(params)
-        held = self.sessions.get(session_id)
-        if held is None or held.cwd != cwd:
-            detail = {"detail": "the session is not here, or it has another folder", "code": "FS_NOT_FOUND"}
-            raise AcpError(INTERNAL_ERROR, "Path not found.", detail)
+        cwd, servers, meta = place_of(params)
+        await self._load_parts()
+        async with self._opening:
+            held = self.sessions.get(session_id)
+            if held is None:
+                held = await self._restored(session_id, cwd, servers, meta)
+            elif held.cwd != cwd:
+                raise _not_here()
+            else:
+                self._attach(held, meta)
+            held.unwanted = False
+        entries = await self.assembly.journal(session_id).entries() if replay else []
+        # From here on nothing is awaited: what comes next is sent behind the answer.
+        self._replay(held, entries, meta)
+        held.actor.tell_tasks()
+        held.actor.tell_model(())
+        self.say_later(held.actor.announce)
+        return self._reopened_answer(session_id, meta)
+
+    async def _restored(self, session_id: str, cwd: str, servers: list[Any], meta: Mapping[str, Any]) -> Held:
+        summary = await asyncio.to_thread(self.assembly.store.find, session_id, cwd)
+        if summary is None:
+            raise _not_here()
+        known = self.catalog.find(summary.model) or self.catalog.find(summary.model_name)
+        wishes = self._wishes(session_id, cwd, meta, known or self.default_endpoint())
+        journal = await self._journal(lambda: self.assembly.store.open(summary))
+        saved = await asyncio.to_thread(journal.restore)
+        await self._take_in(wishes, journal, saved, summary.effort)
+        self._tell_servers(session_id, servers)
+        return self.sessions[session_id]
+
+    def _attach(self, held: Held, meta: Mapping[str, Any]) -> None:
+        wishes = self._wishes(held.actor.id, held.cwd, meta, held.actor.endpoint)
+        try:
+            self.assembly.attach(held.actor.id, wishes)
+        except WishError as error:
+            raise invalid_params(str(error)) from error
+        held.always_approve = held.always_approve or wishes.always_approve
+
+    def _replay(self, held: Held, entries: Iterable[Entry], meta: Mapping[str, Any]) -> None:
+        from harness.session.history import replay
+
+        if meta.get("noReplay") is True:
+            return
+        stamp = {name: meta[name] for name in ("x.ai/leaderClientId", "x.ai/persist") if name in meta}
+        cursor = str(meta.get("cursor") or "").rpartition("-")[2]
+        after = int(cursor) if cursor.isdecimal() else None
+        running = held.actor.running_prompt is not None
+        for method, params in replay(entries, running=running, after=after, stamp=stamp):
+            self.client.notify(method, params)
+
+    def _reopened_answer(self, session_id: str, meta: Mapping[str, Any]) -> dict[str, Any]:
+        held = self.sessions[session_id]
         answer = self._opened(session_id)
         del answer["sessionId"]
-        answer["_meta"]["sessionId"] = session_id
-        if running := held.actor.running_prompt:
-            answer["_meta"]["x.ai/runningPromptId"] = running
+        told = {"sessionId": session_id}
+        if held.actor.running_prompt:
+            told["x.ai/runningPromptId"] = held.actor.running_prompt
+        if "x.ai/persist" in meta:
+            told["x.ai/persist"] = meta["x.ai/persist"]
+        if held.actor.title:
+            answer["_meta"]["x.ai/sessionDetail"]["title"] = held.actor.title
+        answer["_meta"] |= told
         return answer
 
     async def _list(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        found = [
-            {"sessionId": i, "cwd": h.cwd, "title": h.actor.title, "updatedAt": iso_time(h.changed_ms)}
-            for i, h in self.sessions.items()
-            if h.actor.turns
-        ]
-        return {"sessions": found}
+        return await self.listed(params, more=False)
+
+    async def listed(self, params: Mapping[str, Any], *, more: bool) -> dict[str, Any]:
+        """Sessions that are kept, in memory or not; ``more``: with all that is known of each."""
+        from harness.roster import listed
+
+        cwd, cursor = params.get("cwd"), params.get("cursor")
+        found = await self.kept(cwd if isinstance(cwd, str) else None)
+        return listed(found, cursor if isinstance(cursor, str) else None, more=more)
+
+    async def kept(self, cwd: str | None = None) -> list[Summary]:
+        """Sessions on disk."""
+        await self._load_parts()
+        return await asyncio.to_thread(self.assembly.store.all, cwd)
+
+    async def history(self, session_id: str, cwd: str) -> list[Entry]:
+        """The history of a session, in memory or not; empty when there is none such."""
+        await self._load_parts()
+        held = self.sessions.get(session_id)
+        if held is not None and held.cwd == cwd:
+            return await self.assembly.journal(session_id).entries()
+        store = self.assembly.store
+        summary = await asyncio.to_thread(store.find, session_id, cwd)
+        return await asyncio.to_thread(store.entries, summary) if summary else []
 
     async def _close_session(self, params: Mapping[str, Any]) -> dict[str, Any]:
         session_id = text(params, "sessionId")
-        held = self.sessions.pop(session_id, None)
-        if held is None:
+        if not await self._unload(session_id):
             return {"_meta": {"x.ai/closeOutcome": "notResident"}}
-        await held.actor.close()
-        await self.assembly.drop(session_id)
         self.client.notify("_x.ai/sessions/changed", {"upserted": [], "removed": [session_id]})
         return {"_meta": {"x.ai/closeOutcome": "closed"}}
+
+    async def delete(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """End a session and remove what is kept of it."""
+        await self._close_session(params)
+        await self._load_parts()
+        cwd = params.get("cwd")
+        session_id = text(params, "sessionId")
+        async with self._opening:
+            if session_id not in self.sessions:
+                await asyncio.to_thread(
+                    self.assembly.store.delete, session_id, cwd if isinstance(cwd, str) else None
+                )
+        return {}
+
+    async def _evict(self, params: Mapping[str, Any]) -> None:
+        """No client has these sessions any more."""
+        ids = params.get("sessionIds")
+        for session_id in ids if isinstance(ids, list) else ():
+            if (held := self.sessions.get(str(session_id))) is not None:
+                held.unwanted = True
+                self._put_away(str(session_id))
+
+    def _put_away(self, session_id: str) -> None:
+        """Unload a session that nobody wants, unless it is at work."""
+        held = self.sessions.get(session_id)
+        if held is not None and held.unwanted and not held.actor.busy:
+            unloading = asyncio.ensure_future(self._unload(session_id, only_unwanted=True))
+            self._unloading.add(unloading)
+            unloading.add_done_callback(self._unloading.discard)
+
+    async def _unload(self, session_id: str, *, only_unwanted: bool = False) -> bool:
+        # Behind a load of the same session, not into the middle of it.
+        async with self._opening:
+            held = self.sessions.get(session_id)
+            if held is None or (only_unwanted and (not held.unwanted or held.actor.busy)):
+                return False
+            del self.sessions[session_id]
+            await held.actor.close()
+            await self.assembly.drop(session_id)
+            return True
 
     # -- turns ---------------------------------------------------------------------------------------
     async def _prompt(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -353,6 +506,7 @@ class Agent:
         held = self.sessions.get(text(params, "sessionId"))
         if held is None:
             raise invalid_params("unknown session id")
+        held.unwanted = False
         return held
 
     def row(self, session_id: str) -> dict[str, Any]:
@@ -389,3 +543,8 @@ class Agent:
     def say_later(say: Callable[[], None]) -> None:
         """Behind the answer that is being made: an answer is written before the loop turns again."""
         asyncio.get_running_loop().call_soon(say)
+
+
+def _not_here() -> AcpError:
+    detail = "the session is not here, or it has another folder"
+    return AcpError(INTERNAL_ERROR, "Path not found.", {"detail": detail, "code": "FS_NOT_FOUND"})

@@ -12,11 +12,10 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote
 
 from harness import tool_settings
 from harness.hook_runner import ClientHooks
-from harness.hooks import HookError, parse_hooks
+from harness.hooks import HookError, Hooks, parse_hooks
 from harness.model.client import ChatClient
 from harness.permissions import GrantStore, Mode, PermissionGate, load_settings, parse_mode, project_root
 from harness.permissions.sources import folder_trusted
@@ -26,6 +25,8 @@ from harness.session.actor import SessionActor
 from harness.session.driver import SessionParts
 from harness.session.gate import GateCall
 from harness.session.instructions import opening
+from harness.session.journal import Journal, Saved
+from harness.session.store import Store
 from harness.session.updates import Update
 from harness.session.wishes import SessionWishes, WishError
 from harness.skills import Skill
@@ -70,6 +71,10 @@ class Assembly:
         self._fs = HostFileSystem()
         self._bridges: dict[str, ToolBridge] = {}
         self._folders: dict[str, Path] = {}
+        self._journals: dict[str, Journal] = {}
+        self._guards: dict[str, tuple[PermissionGate, ClientHooks]] = {}
+        self._usual: dict[str, Mode] = {}  # what holds when nothing is being planned
+        self.store = Store(home)
         self._ops = WorkspaceOps(
             fs=self._fs,
             env=self._environ,
@@ -81,17 +86,23 @@ class Assembly:
             on_change=self._tools_changed,
         )
 
-    async def session(self, wishes: SessionWishes, client: Client) -> SessionActor:
-        """A new session, ready for its first prompt.  Raises WishError."""
-        try:
-            registered = parse_hooks(wishes.hooks)
-        except HookError as error:
-            raise WishError(str(error)) from error
-        folder = self._home / "sessions" / quote(wishes.cwd, safe="") / wishes.id
-        self._folders[wishes.id] = folder
+    async def session(
+        self,
+        wishes: SessionWishes,
+        client: Client,
+        journal: Journal,
+        saved: Saved | None = None,
+        rests: Callable[[], None] = lambda: None,
+    ) -> SessionActor:
+        """A session, ready for its next prompt; ``saved`` is what it was before.  Raises WishError."""
+        registered = _hooks(wishes.hooks)
+        folder = self._folders[wishes.id] = journal.folder
+        self._journals[wishes.id] = journal
         workspace = await self._ops.create(wishes.id, wishes.cwd)
         bridge = ToolBridge(workspace.toolset, workspace)
         self._bridges[wishes.id] = bridge
+        bridge.restore(saved.resources if saved else {})
+        journal.resources = bridge.state
         workspace.terminal.warm()
         root = await asyncio.to_thread(project_root, wishes.cwd)
         actor: SessionActor
@@ -118,13 +129,21 @@ class Assembly:
             },
         )
         bridge.resources.insert(HiddenFiles(lambda: gate.hidden_globs))
-        plan, usual = bridge.resources.get(PlanMode), gate.mode
+        plan = bridge.resources.get(PlanMode)
+        self._usual[wishes.id] = gate.mode
         plan.path = gate.plan_file = str(folder / "plan.md")
 
         def set_plan_mode(active: bool) -> None:
             plan.active = active
-            gate.set_mode(Mode.PLAN if active else usual)
+            gate.set_mode(Mode.PLAN if active else self._usual[wishes.id])
 
+        def publish(session_id: str, update: Update) -> None:
+            journal.record(update)
+            self._publish(session_id, update)
+
+        if plan.active:
+            gate.set_mode(Mode.PLAN)
+        self._guards[wishes.id] = (gate, hooks)
         actor = SessionActor(
             SessionParts(
                 id=wishes.id,
@@ -136,7 +155,10 @@ class Assembly:
                 model=self._model,
                 endpoint=wishes.endpoint,
                 head=await asyncio.to_thread(self._opening, wishes, bridge, trusted),
-                publish=self._publish,
+                publish=publish,
+                keep=journal,
+                saved=saved,
+                rests=rests,
                 changed=lambda: self._changed(wishes.id),
                 set_plan_mode=set_plan_mode,
                 plan_mode=plan,
@@ -144,17 +166,39 @@ class Assembly:
                 turn_ended=lambda: self._ops.end_prompt(wishes.id),
             )
         )
-        hooks.tell("session_start", {"source": "new"}, "")
+        hooks.tell("session_start", {"source": "resume" if saved else "new"}, "")
         return actor
+
+    def journal(self, session_id: str) -> Journal:
+        """Of a session that is in memory."""
+        return self._journals[session_id]
+
+    def attach(self, session_id: str, wishes: SessionWishes) -> None:
+        """A client loads a session that is in memory: other hooks, and no more questions if it says so.
+
+        Raises WishError.
+        """
+        gate, hooks = self._guards[session_id]
+        if wishes.hooks is not None:
+            hooks.hooks = _hooks(wishes.hooks)
+        if wishes.always_approve:
+            self._usual[session_id] = Mode.BYPASS
+            if gate.mode is not Mode.PLAN:
+                gate.set_mode(Mode.BYPASS)
 
     async def drop(self, session_id: str) -> None:
         """A session that was closed has no workspace any more."""
         self._bridges.pop(session_id, None)
         self._folders.pop(session_id, None)
+        self._guards.pop(session_id, None)
         await self._ops.drop(session_id, session_id)
+        if (journal := self._journals.pop(session_id, None)) is not None:
+            journal.close()
 
     async def close(self) -> None:
         await self._ops.close()
+        for journal in self._journals.values():
+            journal.close()
         await self._model.close()
 
     def repository(self, cwd: str) -> str | None:
@@ -216,3 +260,10 @@ class Assembly:
         bridge = self._bridges.get(change.session_id)
         if bridge is not None:
             bridge.replace(self._ops.session(change.session_id).toolset)
+
+
+def _hooks(registered: object) -> Hooks:
+    try:
+        return parse_hooks(registered)
+    except HookError as error:
+        raise WishError(str(error)) from error

@@ -88,11 +88,32 @@ async def _usage(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _sessions(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
-    return {"sessions": [agent.row(session_id) for session_id in agent.sessions]}
+    """Those in memory, and behind them those that rest on disk."""
+    from harness.roster import dormant
+
+    kept = await agent.kept()
+    rows = [{**agent.row(i), "title": held.actor.title} for i, held in agent.sessions.items()]
+    return {"sessions": rows + [dormant(summary) for summary in kept if summary.id not in agent.sessions]}
 
 
 async def _session_list(agent: Agent, params: Mapping[str, Any]) -> Any:
-    return await agent.handle("session/list", params, True)
+    return await agent.listed(params, more=True)
+
+
+async def _updates(agent: Agent, params: Mapping[str, Any]) -> Any:
+    from harness.roster import history_page
+
+    entries = await agent.history(str(params.get("sessionId")), str(params.get("cwd")))
+    return history_page(entries, params)
+
+
+async def _close(agent: Agent, params: Mapping[str, Any]) -> Any:
+    return await agent.handle("session/close", params, True)
+
+
+async def _delete(agent: Agent, params: Mapping[str, Any]) -> Any:
+    await agent.delete(params)
+    return {"success": True}
 
 
 async def _models(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,6 +225,9 @@ _WRAPPED: Mapping[str, Method] = {
 _BARE: Mapping[str, Method] = {
     "x.ai/session/usage": _usage,
     "x.ai/session/rename": _rename,
+    "x.ai/session/updates": _updates,
+    "x.ai/session/close": _close,
+    "x.ai/session/delete": _delete,
     "x.ai/commands/list": _commands,
     "x.ai/rewind/points": _rewind_points,
 }

@@ -84,6 +84,10 @@ class EngineLimits:
     reconnect_last: float = _row(30, "the longest of these pauses")
     replay: float = _row(60, "a session that is loaded again, of any length")
 
+    # -- sessions on disk ----------------------------------------------------------------------------
+    session_lock: float = _row(5, "a process that ends may have a session open while its commands are ended")
+    session_look: float = _row(0.05, "pause between two tries for it")
+
     # -- permissions, hooks --------------------------------------------------------------------------
     hook_pre: float = _row(30, "a hook before a tool that names no time limit; afterwards the tool is denied")
     hook_post: float = _row(60, "a hook after a tool; the turn waits for it and then goes on without")
@@ -189,6 +193,14 @@ class EngineSizes:
     bytes_per_token: int = _size(4, "of English and code, for estimates before a model has counted")
     title_words: int = _size(10, "words of the first prompt that make a session's first title")
     title: int = _size(200, "characters of it at most")
+
+    # -- sessions on disk ----------------------------------------------------------------------------
+    session_history: int = _size(32 << 20, "bytes of a history; older turns go: a load sends all of it")
+    session_line: int = _size(4 << 20, "bytes of one entry; the longest text of a model seen has 3 MB")
+    session_at_once: int = _size(1 << 20, "bytes of a history that are read without leaving the loop: 10 ms")
+    session_page: int = _size(200, "sessions in one answer to a list")
+    session_entries: int = _size(5_000, "entries of a history in one answer")
+    event_gap: int = _size(1_000, "numbers passed over at an opening; more updates are never left unkept")
 
     # -- permissions, hooks --------------------------------------------------------------------------
     shell_script: int = _size(64 << 10, "characters of a command that is taken apart; longer ones are asked")

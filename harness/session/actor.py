@@ -45,13 +45,17 @@ class SessionActor:
         self.title: str | None = None
         self.activity = "idle"
         self.total = TurnUsage()
-        self.turns = 0
         self._parts = parts
-        self._updates = Updates(parts.id)
+        saved = parts.saved
+        self.turns = saved.turns if saved else 0
+        self._updates = Updates(parts.id, first=saved.first_event if saved else 0)
         head = estimate(parts.head)
         self._updates.total_tokens = head
+        conversation = Conversation(
+            parts.head, list(saved.messages) if saved else [], lambda message: parts.keep.message(message)
+        )
         self._state = SessionState(
-            Conversation(parts.head), self._updates, parts.endpoint, parts.endpoint.effort, (head, 0)
+            conversation, self._updates, parts.endpoint, parts.endpoint.effort, (head, 0)
         )
         self._queue = PromptQueue()
         self._active: TurnDriver | None = None
@@ -105,15 +109,18 @@ class SessionActor:
         """Another model, or another effort of it, from the next call on; `tell_model` tells of it."""
         self._state.endpoint = endpoint
         self._state.effort = effort if effort in endpoint.efforts else endpoint.effort
+        self._parts.keep.note(model=endpoint.id, model_name=endpoint.model, effort=self._state.effort)
 
     def tell_model(self, options: Sequence[Mapping[str, Any]]) -> None:
         self._publish(self._updates.model_changed(self.endpoint.id, self.effort))
-        self._publish(self._updates.config_options(options))
+        if options:
+            self._publish(self._updates.config_options(options))
 
     def set_mode(self, mode: str) -> None:
         """``plan`` or ``default``; the model hears of it with the next prompt."""
         self._parts.set_plan_mode(mode == "plan")
         self._notice = endings.mode_notice(mode, self._plan_file())
+        self._parts.keep.note()
         self._publish(self._updates.mode(mode))
 
     @property
@@ -126,6 +133,7 @@ class SessionActor:
 
     def rename(self, title: str, *, manual: bool = True) -> None:
         self.title = title
+        self._parts.keep.note(title=title)
         for update in self._updates.title(title, manual=manual):
             self._publish(update)
 
@@ -137,6 +145,10 @@ class SessionActor:
     def announce(self) -> None:
         """Tell what the session offers."""
         self._publish(self._updates.commands((), self.tool_names))
+
+    def tell_tasks(self) -> None:
+        """What runs in the background, for a client that has loaded the session."""
+        self._background.tell_tasks()
 
     async def kill_task(self, task_id: str) -> str:
         return await self._parts.bridge.kill_task(task_id)
@@ -187,6 +199,11 @@ class SessionActor:
         return self._state.effort
 
     @property
+    def busy(self) -> bool:
+        """Whether a turn runs or waits."""
+        return self._active is not None or len(self._queue) > 0
+
+    @property
     def running_prompt(self) -> str | None:
         return self._active.queued.id if self._active else None
 
@@ -219,6 +236,11 @@ class SessionActor:
         """Begin the next turn, if none runs."""
         if self._active is not None or self._closed or (queued := self._queue.take()) is None:
             return
+        self._parts.keep.began(queued.id)
+        begun = self._updates.user_message(
+            queued.prompt.shown, self.endpoint.model, self.turns, hidden=not queued.as_query
+        )
+        self._parts.keep.record(begun)
         self._updates.turn_started(queued.id)
         active = self._active = TurnDriver(queued, self._parts, self._state)
         self._publish(self._updates.queue(self._queue.entries(), queued.running))
@@ -276,6 +298,7 @@ class SessionActor:
         told = endings.error_fields(end, "agent_result", "error_kind")
         why = endings.meta(end, context=not end.trigger)
         self._publish(self._updates.turn_completed(queued.id, end.reason, usage, why, told))
+        self._parts.keep.ended()
         if (event := endings.hook_event(end)) is not None:
             self._parts.hooks.tell(*event, queued.id)
         for text in active.turn.waiting_texts:  # said too late for this turn
@@ -284,6 +307,7 @@ class SessionActor:
         if not queued.autonomous:
             self._answer(queued, end, usage)
         self._background.turn_ended()
+        self._parts.rests()
 
     def _answer(self, queued: Queued, end: End, usage: TurnUsage) -> None:
         told = endings.error_fields(end, "agentResult", "errorKind")

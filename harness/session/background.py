@@ -84,7 +84,7 @@ class Background:
         if task.description is not None:
             fields["description"] = task.description
         self._publish(self._updates.own_method("_x.ai/task_backgrounded", "task_backgrounded", fields))
-        self._tell_tasks()
+        self.tell_tasks()
 
     def _tell_completed(self, event: Completed) -> None:
         task = event.snapshot
@@ -92,7 +92,7 @@ class Background:
         if task.will_wake and not self._busy():
             self._wake_by_ends()
         self._publish(self._updates.own_method("_x.ai/task_completed", "task_completed", fields))
-        self._tell_tasks()
+        self.tell_tasks()
 
     def _tell_lines(self, event: MonitorEvent) -> None:
         fields = {"task_id": event.task_id, "description": event.description, "event_text": event.text}
@@ -101,7 +101,7 @@ class Background:
         if not self._busy():
             self._wake_by_lines()
 
-    def _tell_tasks(self) -> None:
+    def tell_tasks(self) -> None:
         tasks = [task.listing() for task in reversed(self._terminal.tasks(self._id, with_output=False))]
         self._publish(self._updates.notification("background_tasks", {"tasks": tasks}, meta=True))
 

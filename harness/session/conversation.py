@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from harness.model.openai import Answer
@@ -40,10 +40,14 @@ def reminder(text: str) -> str:
 
 @dataclasses.dataclass
 class Conversation:
-    """``head`` are the messages before the first prompt: system prompt, workspace, rules."""
+    """``head`` are the messages before the first prompt: system prompt, workspace, rules.
+
+    ``added`` is told every message behind them.
+    """
 
     head: list[dict[str, Any]]
     body: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    added: Callable[[Mapping[str, Any]], None] = lambda _: None
     _open: dict[str, str] = dataclasses.field(default_factory=dict)  # call id → tool name
 
     @property
@@ -60,7 +64,7 @@ class Conversation:
         assert not self._open, "a result is missing"
         parts = [{"type": "image_url", "image_url": {"url": url}} for url in images]
         content = [{"type": "text", "text": text}, *parts] if parts else text
-        self.body.append({"role": "user", "content": content})
+        self._add({"role": "user", "content": content})
 
     def add_answer(self, answer: Answer) -> None:
         assert not self._open, "a result is missing"
@@ -77,12 +81,16 @@ class Conversation:
                 for c in answer.calls
             ]
             self._open = {call.id: call.name for call in answer.calls}
-        self.body.append(message)
+        self._add(message)
 
     def add_result(self, call_id: str, text: str) -> None:
         """The result of an open call; another one for the same call is dropped."""
         if self._open.pop(call_id, None) is not None:
-            self.body.append({"role": "tool", "tool_call_id": call_id, "content": text})
+            self._add({"role": "tool", "tool_call_id": call_id, "content": text})
+
+    def _add(self, message: dict[str, Any]) -> None:
+        self.body.append(message)
+        self.added(message)
 
 
 def _json(arguments: str) -> str:

@@ -17,6 +17,7 @@ from harness.session.calls import Calls
 from harness.session.conversation import Conversation
 from harness.session.gate import Gate
 from harness.session.hooks import TurnHooks
+from harness.session.keeper import Keeper
 from harness.session.queue import Queued
 from harness.session.turn import AskModel, AskStop, End, Prepare, Run, Step, Turn, Wait
 from harness.session.updates import Update, Updates
@@ -24,6 +25,7 @@ from harness.session.usage import TurnUsage
 
 if TYPE_CHECKING:
     from harness.model.endpoints import Endpoint
+    from harness.session.journal import Saved
     from harness.toolbridge import ToolBridge
     from harness.tools.plan_mode import PlanMode
     from harness.workspace.session import WorkspaceSession
@@ -48,6 +50,9 @@ class SessionParts:
     head: list[dict[str, Any]]
     publish: Callable[[str, Update], None]
     changed: Callable[[], None]  #: activity, title or model of the session are others now
+    keep: Keeper
+    saved: Saved | None = None  #: of a session that an earlier process began
+    rests: Callable[[], None] = lambda: None  #: a turn has ended
     set_plan_mode: Callable[[bool], None] = lambda _: None
     plan_mode: PlanMode | None = None
     turn_began: Callable[[str], object] = lambda _: None
@@ -81,7 +86,7 @@ class TurnDriver:
         self.work: asyncio.Task[None] | None = None
         self._parts, self._state = parts, state
         self._interjected = asyncio.Event()
-        self.turn = Turn(state.conversation, self._leaves_plan_mode)
+        self.turn = Turn(state.conversation, self._leaves_plan_mode, self._interjection_taken)
         self.calls = Calls(
             prompt_id=queued.id,
             bridge=parts.bridge,
@@ -198,6 +203,9 @@ class TurnDriver:
 
     def _trying(self, trying: Trying) -> None:
         self._publish(self._state.updates.retrying(trying))
+
+    def _interjection_taken(self, text: str, shown: str) -> None:
+        self._parts.keep.record(self._state.updates.interjected(text, shown, self._state.endpoint.model))
 
     def _leaves_plan_mode(self, name: str) -> bool:
         tool = self._parts.bridge.toolset.named(name)

@@ -106,11 +106,20 @@ def lanes(calls: Sequence[tuple[str, str, bool]]) -> tuple[tuple[str, ...], ...]
 
 
 class Turn:
-    """``is_last``: whether a tool of this name is prepared after all others of its batch."""
+    """``is_last``: whether a tool of this name is prepared after all others of its batch.
 
-    def __init__(self, conversation: Conversation, is_last: Callable[[str], bool] = lambda _: False) -> None:
+    ``taken`` is told what the model gets of what the user said meanwhile, and how it was typed.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        is_last: Callable[[str], bool] = lambda _: False,
+        taken: Callable[[str, str], None] = lambda _text, _shown: None,
+    ) -> None:
         self._conversation = conversation
         self._is_last = is_last
+        self._taken = taken
         self._batch: list[ModelCall] = []
         self._admitted: list[tuple[str, str, bool]] = []
         self._running: set[str] = set()
@@ -259,7 +268,9 @@ class Turn:
     def _take_interjections(self) -> bool:
         texts, self._interjections = self._interjections, []
         for text in texts:
-            self._conversation.add_user(user_query(text, Interruption.WHILE_WORKING))
+            query = user_query(text, Interruption.WHILE_WORKING)
+            self._conversation.add_user(query)
+            self._taken(query, text)
         return bool(texts)
 
     def _end(self, end: End) -> End:

@@ -35,10 +35,11 @@ class Update:
 class Updates:
     """Makes the updates of one session."""
 
-    def __init__(self, session_id: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, session_id: str, clock: Callable[[], float] = time.time, *, first: int = 0) -> None:
+        """``first`` is the number of the first event."""
         self._id = session_id
         self._clock = clock
-        self._events = 0
+        self._events = first
         self._chunks = 0
         self._prompt_id = ""
         self._stream_start = 0
@@ -58,6 +59,27 @@ class Updates:
     def elapsed_ms(self) -> int:
         """Of the turn."""
         return self._now() - self._turn_start
+
+    @property
+    def next_event(self) -> int:
+        return self._events
+
+    # -- the user, whom only the history quotes -------------------------------------------------------
+    def user_message(self, text: str, model: str, index: int, *, hidden: bool) -> Update:
+        """The text that turn ``index`` begins with; ``hidden``: no user wrote it."""
+        meta: dict[str, Any] = {"modelId": model, "promptIndex": index}
+        if hidden:
+            meta["hideFromScrollback"] = True
+        return self._user_message({"type": "text", "text": text}, meta)
+
+    def interjected(self, text: str, shown: str, model: str) -> Update:
+        """What the user said meanwhile, as the model got it and as it was typed."""
+        content = {"type": "text", "text": text, "_meta": {"displayText": shown}}
+        return self._user_message(content, {"modelId": model, "interjection": True})
+
+    def _user_message(self, content: Mapping[str, Any], meta: Mapping[str, Any]) -> Update:
+        update = {"sessionUpdate": "user_message_chunk", "content": content, "_meta": meta}
+        return self._numbered(SESSION_UPDATE, update)
 
     # -- the answer ----------------------------------------------------------------------------------
     def message(self, text: str) -> Update:
