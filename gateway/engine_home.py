@@ -26,6 +26,7 @@ __all__ = [
     "model_choice",
     "offline_note",
     "user_home",
+    "write_home",
     "write_offline_home",
 ]
 
@@ -163,10 +164,7 @@ def _config(home: Path) -> dict[str, Any]:
 
 
 def write_offline_home(paths: Paths) -> None:
-    """Write the private home's config.toml for the offline model that runs now, and an empty auth.json.
-
-    Without the latter Grok spends 100 ms of each ``initialize`` on looking for it again, and answers one
-    client after the other.
+    """Write the private home for the offline model that runs now.
 
     Raises EngineError while the offline model has not said its port.
     """
@@ -177,7 +175,15 @@ def write_offline_home(paths: Paths) -> None:
             f"the offline model is not running yet ({paths.offline_port} names no port); "
             "`grok-gateway up` starts it when it is needed"
         ) from error
-    home = paths.offline_home
+    write_home(paths.offline_home, port)
+
+
+def write_home(home: Path, port: int) -> None:
+    """Write a home whose only model is the one at this port of loopback, and an empty auth.json.
+
+    Without the latter Grok spends 100 ms of each ``initialize`` on looking for it again, and answers one
+    client after the other.  Raises EngineError.
+    """
     partial = home / f".config.{secrets.token_hex(4)}"
     try:
         home.mkdir(mode=0o700, exist_ok=True)

@@ -1,6 +1,7 @@
 """``grok-gateway bench``: what the gateway costs and how fast it recovers, on this machine, now.
 
-It runs an instance of its own on the real grok with the offline model, and ends it again.
+It runs an instance of its own with the offline model, and ends it again; the embedded engine is compared
+with grok, if there is one.
 
 Exit codes: 0 every figure is within its limit, 1 one is not, or nothing could be measured.
 """
@@ -18,7 +19,8 @@ from pathlib import Path
 
 import uvloop
 
-from gateway.engine import resolve
+from gateway.engine import EngineError, resolve
+from gateway.operate.bench_engines import ENGINE_STAGES
 from gateway.operate.bench_figures import STAGES, Figure, measure
 from gateway.operate.bench_instance import BenchError, Instance
 from gateway.operate.bench_pi import PI_STAGES
@@ -43,13 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Measure and print.  Raises EngineError without a grok."""
+    """Measure and print.  Raises EngineError for settings that name no usable engine."""
     paths = Paths.from_environment()
-    engine = resolve(Settings.load(paths), paths)
-    stages = {name: stage for name, stage in {**STAGES, **PI_STAGES}.items() if args.only in name}
+    settings = Settings.load(paths)
+    engine = resolve(settings, paths)
+    every = {**STAGES, **PI_STAGES, **ENGINE_STAGES}
+    stages = {name: stage for name, stage in every.items() if args.only in name}
     home = Path(tempfile.mkdtemp(prefix="ggb", dir="/tmp"))
     try:
-        with Instance(home, engine, args.pi) as instance:
+        with Instance(home, engine, _grok(settings, paths), args.pi) as instance:
             figures = uvloop.run(measure(instance, stages, max(1, args.rounds), _say))
     except BenchError as error:
         _say(str(error))
@@ -61,6 +65,14 @@ def main(args: argparse.Namespace) -> int:
     else:
         _print(figures)
     return 0 if all(figure.good for figure in figures) else 1
+
+
+def _grok(settings: Settings, paths: Paths) -> Path | None:
+    """Grok's binary, if there is one."""
+    try:
+        return resolve(dataclasses.replace(settings, engine="grok"), paths).binary
+    except EngineError:
+        return None
 
 
 def _say(text: str) -> None:
@@ -77,5 +89,6 @@ def _print(figures: Sequence[Figure]) -> None:
     table.add_column("detail")
     for f in figures:
         mark = "[green]ok[/]" if f.good else "[red]above[/]"
-        table.add_row(f.name, f"{f.value:.3g} {f.unit}", f"{f.limit:g} {f.unit}", mark, f.detail)
+        limit = "" if f.limit is None else f"{f.limit:g} {f.unit}"
+        table.add_row(f.name, f"{f.value:.3g} {f.unit}", limit, mark if limit else "", f.detail)
     Console().print(table, highlight=False)

@@ -26,7 +26,7 @@ from gateway.wire.limits import LIMITS
 from gateway.wire.ndjson import LineSplitter
 from gateway.wire.process import end_group, spawn
 
-__all__ = ["Agent", "AgentError", "BareBridge", "FrameReader", "GatewayClient"]
+__all__ = ["Agent", "AgentError", "BareBridge", "FrameReader", "GatewayClient", "PipedAgent"]
 
 INITIALIZE = {"protocolVersion": 1, "clientCapabilities": {}}
 
@@ -233,24 +233,23 @@ def _frame(first: int, payload: bytes) -> bytes:
     return bytes((first,)) + length + bytes(4) + payload
 
 
-class BareBridge(Agent, asyncio.Protocol):
-    """A bridge to the same leader, spoken to over its pipes with nothing in between.
-
-    ``argv[0]`` is started through a hard link that is gone after the first answer: a bridge that can find
-    its own executable would start a leader of its own as soon as it misses the other one.
-    """
+class PipedAgent(Agent, asyncio.Protocol):
+    """A program that speaks ACP over its pipes, with nothing in between."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         super().__init__()
-        binary = Path(argv[0])
-        self._link = binary.with_name(f"bare-{secrets.token_hex(8)}")
-        self._binary, self._argv, self._env = binary, [str(self._link), *argv[1:]], env
+        self._argv, self._env = list(argv), env
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: asyncio.BaseTransport | None = None
         self._lines = LineSplitter()
 
+    @property
+    def pid(self) -> int:
+        """Of the running program."""
+        assert self._process is not None
+        return self._process.pid
+
     async def open(self) -> None:
-        self._link.hardlink_to(self._binary)
         pipe = subprocess.PIPE
         self._process = spawn(self._argv, env=self._env, stdin=pipe, stdout=pipe)
         loop = asyncio.get_running_loop()
@@ -264,10 +263,8 @@ class BareBridge(Agent, asyncio.Protocol):
             await end_group(self._process)
         if self._pipe is not None:
             self._pipe.close()
-        self._link.unlink(missing_ok=True)
 
     def data_received(self, data: bytes) -> None:
-        self._link.unlink(missing_ok=True)
         for line in self._lines.feed(data):
             if line.startswith(acp.RECONNECTED_LINE):  # what was under way will never be answered
                 self._lost()
@@ -280,3 +277,28 @@ class BareBridge(Agent, asyncio.Protocol):
         assert self._process is not None
         assert self._process.stdin is not None
         os.write(self._process.stdin.fileno(), message + b"\n")
+
+
+class BareBridge(PipedAgent):
+    """A bridge to the gateway's own leader.
+
+    ``argv[0]`` is started through a hard link that is gone after the first answer: a bridge that
+    can find its own executable would start a leader of its own as soon as it misses the other one.
+    """
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        binary = Path(argv[0])
+        self._link, self._binary = binary.with_name(f"bare-{secrets.token_hex(8)}"), binary
+        super().__init__([str(self._link), *argv[1:]], env)
+
+    async def open(self) -> None:
+        self._link.hardlink_to(self._binary)
+        await super().open()
+
+    async def close(self) -> None:
+        await super().close()
+        self._link.unlink(missing_ok=True)
+
+    def data_received(self, data: bytes) -> None:
+        self._link.unlink(missing_ok=True)
+        super().data_received(data)

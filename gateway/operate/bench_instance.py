@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gateway.engine import Engine, bridge_arguments
+from gateway.engine import Engine, bridge_arguments, kind_of
 from gateway.engine_home import KEYS, bridge_environment
-from gateway.operate.bench_agents import BareBridge, GatewayClient
+from gateway.operate.bench_agents import BareBridge, GatewayClient, PipedAgent
 from gateway.paths import Paths
 from gateway.secret import read_secret
 from gateway.wire.control import Packet, ask
@@ -27,14 +27,19 @@ class BenchError(Exception):
 
 
 class Instance:
-    """A gateway in ``home``; ``with`` starts and stops it.  ``pi``: a command that may be there."""
+    """A gateway in ``home``; ``with`` starts and stops it.
 
-    def __init__(self, home: Path, engine: Engine, pi: str = "pi") -> None:
-        self.pi = pi
+    ``grok``: grok's binary, whatever engine is measured; ``pi``: a command.  Neither need be there.
+    """
+
+    def __init__(self, home: Path, engine: Engine, grok: Path | None = None, pi: str = "pi") -> None:
+        self.grok, self.pi = grok, pi
         self.port = _free_port()
         own = {"GROK_GATEWAY_HOME": str(home / "gg"), "GROK_GATEWAY_PORT": str(self.port)}
         # An empty GROK_HOME and no key: the offline model answers, whoever measures.
-        own |= {"GROK_GATEWAY_GROK": str(engine.binary), "GROK_HOME": str(home / "none")}
+        own |= {"GROK_GATEWAY_ENGINE": engine.kind, "GROK_HOME": str(home / "none")}
+        if engine.kind == "grok":
+            own["GROK_GATEWAY_GROK"] = str(engine.binary)
         # Grok runs a login shell for each session: what a user's profile does is not the gateway's cost.
         own["HOME"] = str(home)
         # Nor may every start compile the program anew.
@@ -67,13 +72,19 @@ class Instance:
     def client(self) -> GatewayClient:
         return GatewayClient(self.port, read_secret(self.paths.secret))
 
-    def bare(self) -> BareBridge:
-        return BareBridge(*self.bridge())
+    def bare(self) -> PipedAgent:
+        argv, env = self.bridge()
+        grok = kind_of(self.status()["leader"]["command"]) == "grok"
+        return BareBridge(argv, env) if grok else PipedAgent(argv, env)
 
     def bridge(self) -> tuple[list[str], Mapping[str, str]]:
         """Arguments and environment of a bridge to this instance's leader."""
         argv = [*self.status()["leader"]["command"], *bridge_arguments(self.paths.leader_socket)]
         return argv, bridge_environment(self.paths.offline_home, self.environ)
+
+    def model_port(self) -> int:
+        """Where the offline model listens.  Raises OSError."""
+        return int(self.paths.offline_port.read_text("ascii"))
 
     def status(self) -> Mapping[str, Any]:
         """The front's status.  Raises ControlError."""
