@@ -11,16 +11,15 @@ import asyncio
 import dataclasses
 import importlib
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from harness.acp import INTERNAL_ERROR, AcpError, invalid_params
 from harness.answers import (
     AUTH_METHOD,
     initialized,
     model_state,
-    now_ms,
     opened,
     options,
     place_of,
@@ -28,29 +27,17 @@ from harness.answers import (
     table,
     text,
 )
-from harness.limits import LIMITS
 from harness.model.endpoints import Catalog, ConfigError, Endpoint, load_catalog
+from harness.residents import Client, Held, Residents, not_here
 from harness.session.prompt import read_prompt
-from harness.session.wishes import SessionWishes, WishError
+from harness.session.wishes import SessionWishes
 
 if TYPE_CHECKING:
-    from harness.assembly import Assembly
-    from harness.session.actor import SessionActor
-    from harness.session.history import Entry
-    from harness.session.journal import Journal, Saved
     from harness.session.summary import Summary
-    from harness.session.updates import Update
 
 __all__ = ["Agent", "Client", "Defaults", "Held"]
 
 AUTH_REQUIRED = -32000
-
-
-class Client(Protocol):
-    """The client's side of a connection."""
-
-    def notify(self, method: str, params: Mapping[str, Any]) -> None: ...
-    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,17 +51,6 @@ class Defaults:
     trusted: bool = False
 
 
-@dataclasses.dataclass
-class Held:
-    """A session that is in memory."""
-
-    actor: SessionActor
-    cwd: str
-    always_approve: bool
-    changed_ms: int
-    unwanted: bool = False  #: no client has it any more: it goes when it rests
-
-
 class Agent:
     """One client's agent."""
 
@@ -82,16 +58,14 @@ class Agent:
         self, home: Path, environ: Mapping[str, str], client: Client, defaults: Defaults | None = None
     ) -> None:
         self.client = client
-        self.sessions: dict[str, Held] = {}
+        self.residents = Residents(home, environ, client)
+        self.sessions = self.residents.sessions
         self._home, self._environ = home, environ
         self._defaults = defaults or Defaults()
         self._initialized = False
         self._catalog: Catalog | None = None
         self._instance = str(uuid.uuid4())
-        self._assembly: Assembly | None = None
         self._warming: asyncio.Task[object] | None = None
-        self._opening = asyncio.Lock()
-        self._unloading = set[asyncio.Future[bool]]()
         self._methods: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Any]]] = {
             "initialize": self._initialize,
             "authenticate": self._authenticate,
@@ -100,7 +74,7 @@ class Agent:
             "session/resume": self._resume,
             "session/list": self._list,
             "session/close": self._close_session,
-            "session/delete": self.delete,
+            "session/delete": self._delete,
             "x.ai/internal/evict_sessions": self._evict,
             "_x.ai/internal/evict_sessions": self._evict,
             "session/prompt": self._prompt,
@@ -121,13 +95,9 @@ class Agent:
 
     async def close(self) -> None:
         """The client has gone: all sessions end."""
-        for held in tuple(self.sessions.values()):
-            await held.actor.close()
-        self.sessions.clear()
+        await self.residents.close()
         if self._warming is not None:
             self._warming.cancel()
-        if self._assembly is not None:
-            await self._assembly.close()
 
     # -- models --------------------------------------------------------------------------------------
     @property
@@ -182,7 +152,7 @@ class Agent:
         cwd, servers, meta = place_of(params)
         session_id = session_id_of(meta)
         # A client that got no answer asks again; both requests then mean the one session.
-        async with self._opening:
+        async with self.residents.opening:
             if session_id not in self.sessions:
                 await self._make(session_id, cwd, servers, meta)
         return self._opened(session_id)
@@ -192,11 +162,10 @@ class Agent:
         for phase in ("auth", "resolve_workspace"):
             self._setup("session/new", phase, chosen)
         wishes = self._wishes(session_id, cwd, meta, self.default_endpoint(meta.get("modelId")))
+        wishes = dataclasses.replace(wishes, rules=str(meta.get("rules") or ""))
         for phase in ("persistence_init", "spawn_session_actor"):
             self._setup("session/new", phase, session_id)
-        await self._load_parts()
-        journal = await self._journal(lambda: self.assembly.store.create(session_id, cwd))
-        await self._take_in(dataclasses.replace(wishes, rules=str(meta.get("rules") or "")), journal)
+        await self.residents.make(wishes, self._defaults.effort)
         self._warming = asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "aiohttp"))
         self.say_later(lambda: self._session_ready(session_id, servers))
 
@@ -215,38 +184,6 @@ class Agent:
             auto_approve=meta.get("autoMode") is True,
             hooks=meta.get("x.ai/hooks"),
         )
-
-    async def _take_in(
-        self, wishes: SessionWishes, journal: Journal, saved: Saved | None = None, effort: str | None = None
-    ) -> None:
-        """Put a session together that is kept in ``journal``."""
-
-        def rests() -> None:
-            self.say_later(lambda: self._put_away(wishes.id))
-
-        try:
-            actor = await self.assembly.session(wishes, self.client, journal, saved, rests)
-        except WishError as error:
-            journal.close()
-            raise invalid_params(str(error)) from error
-        actor.title = journal.summary.title
-        actor.set_model(wishes.endpoint, effort or self._defaults.effort)
-        self.sessions[wishes.id] = Held(actor, wishes.cwd, wishes.always_approve, now_ms())
-
-    async def _journal(self, make: Callable[[], Journal]) -> Journal:
-        """Open a session's files; a process that is about to end may still have them for a moment."""
-        deadline = asyncio.get_running_loop().time() + LIMITS.session_lock
-        while True:
-            try:
-                return make()
-            except BlockingIOError as error:
-                if asyncio.get_running_loop().time() > deadline:
-                    told = "another process has this session open"
-                    raise AcpError(INTERNAL_ERROR, "Internal error", told) from error
-                await asyncio.sleep(LIMITS.session_look)
-            except OSError as error:
-                told = f"the session cannot be kept: {error.strerror}"
-                raise AcpError(INTERNAL_ERROR, "Internal error", told) from error
 
     def _session_ready(self, session_id: str, servers: list[Any]) -> None:
         """What a client hears behind the answer to its request."""
@@ -269,7 +206,7 @@ class Agent:
 
     def _opened(self, session_id: str) -> dict[str, Any]:
         held = self.sessions[session_id]
-        root = self.assembly.repository(held.cwd)
+        root = self.residents.assembly.repository(held.cwd)
         models = self.catalog.endpoints.values()
         return opened(session_id, held.cwd, root, models, held.actor.endpoint, held.actor.effort)
 
@@ -285,55 +222,36 @@ class Agent:
             raise invalid_params("initialize must be called before load_session")
         session_id = text(params, "sessionId")
         cwd, servers, meta = place_of(params)
-        await self._load_parts()
-        async with self._opening:
-            held = self.sessions.get(session_id)
-            if held is None:
-                held = await self._restored(session_id, cwd, servers, meta)
-            elif held.cwd != cwd:
-                raise _not_here()
-            else:
-                self._attach(held, meta)
+        await self.residents.ready()
+        async with self.residents.opening:
+            held = await self._held_again(session_id, cwd, servers, meta)
             held.unwanted = False
-        entries = await self.assembly.journal(session_id).entries() if replay else []
+            journal = self.residents.assembly.journal(session_id)
+            entries = await journal.entries() if replay and meta.get("noReplay") is not True else []
         # From here on nothing is awaited: what comes next is sent behind the answer.
-        self._replay(held, entries, meta)
+        self.residents.replay(held, entries, meta)
         held.actor.tell_tasks()
         held.actor.tell_model(())
         self.say_later(held.actor.announce)
         return self._reopened_answer(session_id, meta)
 
-    async def _restored(self, session_id: str, cwd: str, servers: list[Any], meta: Mapping[str, Any]) -> Held:
-        summary = await asyncio.to_thread(self.assembly.store.find, session_id, cwd)
-        if summary is None:
-            raise _not_here()
-        known = self.catalog.find(summary.model) or self.catalog.find(summary.model_name)
-        wishes = self._wishes(session_id, cwd, meta, known or self.default_endpoint())
-        journal = await self._journal(lambda: self.assembly.store.open(summary))
-        saved = await asyncio.to_thread(journal.restore)
-        await self._take_in(wishes, journal, saved, summary.effort)
+    async def _held_again(
+        self, session_id: str, cwd: str, servers: list[Any], meta: Mapping[str, Any]
+    ) -> Held:
+        held = self.sessions.get(session_id)
+        if held is not None:
+            if held.cwd != cwd:
+                raise not_here()
+            self.residents.attach(held, self._wishes(session_id, cwd, meta, held.actor.endpoint))
+            return held
+
+        def wish(summary: Summary) -> SessionWishes:
+            known = self.catalog.find(summary.model) or self.catalog.find(summary.model_name)
+            return self._wishes(session_id, cwd, meta, known or self.default_endpoint())
+
+        held = await self.residents.restore(session_id, cwd, wish, self._defaults.effort)
         self._tell_servers(session_id, servers)
-        return self.sessions[session_id]
-
-    def _attach(self, held: Held, meta: Mapping[str, Any]) -> None:
-        wishes = self._wishes(held.actor.id, held.cwd, meta, held.actor.endpoint)
-        try:
-            self.assembly.attach(held.actor.id, wishes)
-        except WishError as error:
-            raise invalid_params(str(error)) from error
-        held.always_approve = held.always_approve or wishes.always_approve
-
-    def _replay(self, held: Held, entries: Iterable[Entry], meta: Mapping[str, Any]) -> None:
-        from harness.session.history import replay
-
-        if meta.get("noReplay") is True:
-            return
-        stamp = {name: meta[name] for name in ("x.ai/leaderClientId", "x.ai/persist") if name in meta}
-        cursor = str(meta.get("cursor") or "").rpartition("-")[2]
-        after = int(cursor) if cursor.isdecimal() else None
-        running = held.actor.running_prompt is not None
-        for method, params in replay(entries, running=running, after=after, stamp=stamp):
-            self.client.notify(method, params)
+        return held
 
     def _reopened_answer(self, session_id: str, meta: Mapping[str, Any]) -> dict[str, Any]:
         held = self.sessions[session_id]
@@ -357,70 +275,26 @@ class Agent:
         from harness.roster import listed
 
         cwd, cursor = params.get("cwd"), params.get("cursor")
-        found = await self.kept(cwd if isinstance(cwd, str) else None)
+        found = await self.residents.kept(cwd if isinstance(cwd, str) else None)
         return listed(found, cursor if isinstance(cursor, str) else None, more=more)
-
-    async def kept(self, cwd: str | None = None) -> list[Summary]:
-        """Sessions on disk."""
-        await self._load_parts()
-        return await asyncio.to_thread(self.assembly.store.all, cwd)
-
-    async def history(self, session_id: str, cwd: str) -> list[Entry]:
-        """The history of a session, in memory or not; empty when there is none such."""
-        await self._load_parts()
-        held = self.sessions.get(session_id)
-        if held is not None and held.cwd == cwd:
-            return await self.assembly.journal(session_id).entries()
-        store = self.assembly.store
-        summary = await asyncio.to_thread(store.find, session_id, cwd)
-        return await asyncio.to_thread(store.entries, summary) if summary else []
 
     async def _close_session(self, params: Mapping[str, Any]) -> dict[str, Any]:
         session_id = text(params, "sessionId")
-        if not await self._unload(session_id):
+        if not await self.residents.unload(session_id):
             return {"_meta": {"x.ai/closeOutcome": "notResident"}}
         self.client.notify("_x.ai/sessions/changed", {"upserted": [], "removed": [session_id]})
         return {"_meta": {"x.ai/closeOutcome": "closed"}}
 
-    async def delete(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def _delete(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """End a session and remove what is kept of it."""
         await self._close_session(params)
-        await self._load_parts()
         cwd = params.get("cwd")
-        session_id = text(params, "sessionId")
-        async with self._opening:
-            if session_id not in self.sessions:
-                await asyncio.to_thread(
-                    self.assembly.store.delete, session_id, cwd if isinstance(cwd, str) else None
-                )
+        await self.residents.delete(text(params, "sessionId"), cwd if isinstance(cwd, str) else None)
         return {}
 
     async def _evict(self, params: Mapping[str, Any]) -> None:
-        """No client has these sessions any more."""
         ids = params.get("sessionIds")
-        for session_id in ids if isinstance(ids, list) else ():
-            if (held := self.sessions.get(str(session_id))) is not None:
-                held.unwanted = True
-                self._put_away(str(session_id))
-
-    def _put_away(self, session_id: str) -> None:
-        """Unload a session that nobody wants, unless it is at work."""
-        held = self.sessions.get(session_id)
-        if held is not None and held.unwanted and not held.actor.busy:
-            unloading = asyncio.ensure_future(self._unload(session_id, only_unwanted=True))
-            self._unloading.add(unloading)
-            unloading.add_done_callback(self._unloading.discard)
-
-    async def _unload(self, session_id: str, *, only_unwanted: bool = False) -> bool:
-        # Behind a load of the same session, not into the middle of it.
-        async with self._opening:
-            held = self.sessions.get(session_id)
-            if held is None or (only_unwanted and (not held.unwanted or held.actor.busy)):
-                return False
-            del self.sessions[session_id]
-            await held.actor.close()
-            await self.assembly.drop(session_id)
-            return True
+        self.residents.evict(str(session_id) for session_id in (ids if isinstance(ids, list) else ()))
 
     # -- turns ---------------------------------------------------------------------------------------
     async def _prompt(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -483,23 +357,9 @@ class Agent:
         self.say_later(lambda: held.actor.tell_model(self.options(held)))
 
     # -- for sessions and extensions -----------------------------------------------------------------
-    @property
-    def assembly(self) -> Assembly:
-        assert self._assembly is not None, "the first session loads it"
-        return self._assembly
-
     def _warm(self) -> None:
         """Use the time until the first session is wanted."""
-        self._warming = asyncio.ensure_future(self._load_parts())
-
-    async def _load_parts(self) -> None:
-        """Import what sessions are made of: most of the engine, which `initialize` need not wait for."""
-        if self._assembly is None:
-            module = await asyncio.to_thread(importlib.import_module, "harness.assembly")
-            if self._assembly is None:
-                self._assembly = module.Assembly(
-                    self._home, self._environ, self._publish, self._session_changed
-                )
+        self._warming = asyncio.ensure_future(self.residents.ready())
 
     def held(self, params: Mapping[str, Any]) -> Held:
         """The session that a message names.  Raises AcpError."""
@@ -509,32 +369,6 @@ class Agent:
         held.unwanted = False
         return held
 
-    def row(self, session_id: str) -> dict[str, Any]:
-        """A session as the roster shows it."""
-        held = self.sessions[session_id]
-        return {
-            "sessionId": session_id,
-            "title": None,
-            "cwd": held.cwd,
-            "isWorktree": False,
-            "modelId": held.actor.endpoint.id,
-            "yolo": held.always_approve,
-            "activity": held.actor.activity,
-            "resident": True,
-            "lastChangeUnixMs": held.changed_ms,
-            "origin": {"kind": "local"},
-        }
-
-    def _session_changed(self, session_id: str) -> None:
-        held = self.sessions.get(session_id)
-        if held is not None:
-            held.changed_ms = now_ms()
-            changed = {"upserted": [self.row(session_id)], "removed": []}
-            self.client.notify("_x.ai/sessions/changed", changed)
-
-    def _publish(self, session_id: str, update: Update) -> None:
-        self.client.notify(update.method, update.params)
-
     def _setup(self, method: str, phase: str, session_id: str | None) -> None:
         """How far the making of a session has come."""
         self.client.notify("_x.ai/session/setup", {"method": method, "phase": phase, "sessionId": session_id})
@@ -543,8 +377,3 @@ class Agent:
     def say_later(say: Callable[[], None]) -> None:
         """Behind the answer that is being made: an answer is written before the loop turns again."""
         asyncio.get_running_loop().call_soon(say)
-
-
-def _not_here() -> AcpError:
-    detail = "the session is not here, or it has another folder"
-    return AcpError(INTERNAL_ERROR, "Path not found.", {"detail": detail, "code": "FS_NOT_FOUND"})

@@ -91,8 +91,8 @@ async def _sessions(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
     """Those in memory, and behind them those that rest on disk."""
     from harness.roster import dormant
 
-    kept = await agent.kept()
-    rows = [{**agent.row(i), "title": held.actor.title} for i, held in agent.sessions.items()]
+    kept = await agent.residents.kept()
+    rows = [{**agent.residents.row(i), "title": held.actor.title} for i, held in agent.sessions.items()]
     return {"sessions": rows + [dormant(summary) for summary in kept if summary.id not in agent.sessions]}
 
 
@@ -103,7 +103,7 @@ async def _session_list(agent: Agent, params: Mapping[str, Any]) -> Any:
 async def _updates(agent: Agent, params: Mapping[str, Any]) -> Any:
     from harness.roster import history_page
 
-    entries = await agent.history(str(params.get("sessionId")), str(params.get("cwd")))
+    entries = await agent.residents.history(str(params.get("sessionId")), str(params.get("cwd")))
     return history_page(entries, params)
 
 
@@ -112,7 +112,7 @@ async def _close(agent: Agent, params: Mapping[str, Any]) -> Any:
 
 
 async def _delete(agent: Agent, params: Mapping[str, Any]) -> Any:
-    await agent.delete(params)
+    await agent.handle("session/delete", params, True)
     return {"success": True}
 
 
