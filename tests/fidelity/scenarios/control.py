@@ -31,7 +31,7 @@ async def cancel(play: Play) -> None:
 async def interject(play: Play) -> None:
     """While a tool runs, and when nothing does."""
     await play.begin()
-    slow = play.calls(command(play, f"sleep 1.5; echo {play.word()}"))
+    slow = play.calls(command(play, f"sleep 3; echo {play.word()}"))
     turn = play.send(slow, play.say(), play.say(), play.say())
     await play.update("tool_call")
     await play.settle(0.5)
