@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from harness import arguments
 from harness.arguments import parse_arguments
 from tests.engines.grok import write_offline_config
 from tests.engines.scripted_model import ScriptedModel, steps
@@ -52,6 +55,23 @@ def test_wrong_command_lines(line: str) -> None:
     assert caught.value.code == 2
 
 
+WORDS = (
+    *("agent", "stdio", "leader", "a", "/x", "bypassPermissions", "--leader", "--no-leader", "-m", "--model"),
+    *("--effort", "--yolo", "--trust", "--cwd", "--leader-socket", "--debug", "--no-auto-update", "--yol"),
+    *("--no-exit-on-disconnect", "--permission-mode", "--plugin-dir", "--sandbox", "--cwd=/x", "--", "-ma"),
+)
+SOME = st.lists(st.sampled_from(WORDS), max_size=4)
+
+
+@given(SOME, SOME, SOME)
+def test_both_readers_of_a_command_line_agree(program: list[str], agent: list[str], mode: list[str]) -> None:
+    line = [*program, "agent", *agent, *mode]
+    plain = arguments._plain(line)
+    if plain is not None:
+        told = arguments._parser("1").parse_args(line)
+        assert vars(arguments.Arguments(plain)) == vars(arguments.Arguments(vars(told)))
+
+
 @pytest.fixture
 async def start(tmp_path: Path, model: ScriptedModel) -> AsyncIterator[Start]:
     started = list[asyncio.subprocess.Process]()
@@ -59,13 +79,13 @@ async def start(tmp_path: Path, model: ScriptedModel) -> AsyncIterator[Start]:
     work.mkdir()
     write_offline_config(home, model.url)
 
-    async def run(*arguments: str) -> asyncio.subprocess.Process:
+    async def run(*words: str) -> asyncio.subprocess.Process:
         names = ("PATH", "LANG", "GROK_GATEWAY_TEST_ID")
         env = {n: os.environ[n] for n in names if n in os.environ}
         env |= {"HOME": str(tmp_path), "GROK_HOME": str(home), "PYTHONPATH": str(ROOT)}
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "harness", *(arguments or ("agent", "stdio")),
+            sys.executable, "-m", "harness", *(words or ("agent", "stdio")),
             stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=work, limit=2**26,
         )  # fmt: skip
         started.append(process)
