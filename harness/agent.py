@@ -257,6 +257,8 @@ class Agent:
         held = self.sessions[session_id]
         answer = self._opened(session_id)
         del answer["sessionId"]
+        for name in ("currentWorkingDirectory", "isGitRepo", "gitRoot"):  # told of new sessions only
+            del answer["_meta"][name]
         told = {"sessionId": session_id}
         if held.actor.running_prompt:
             told["x.ai/runningPromptId"] = held.actor.running_prompt

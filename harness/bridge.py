@@ -111,8 +111,7 @@ class _Bridge:
         """Find or start another leader and bring it to where the lost one was."""
         self._socket.close()
         self._to_leader.clear()
-        for answer in self._memory.lost():
-            self._tell(answer)
+        lost = self._memory.lost()
         pause = LIMITS.reconnect_first
         for _ in range(SIZES.reconnect_tries):
             try:
@@ -122,7 +121,9 @@ class _Bridge:
                 time.sleep(pause)
                 pause = min(2 * pause, LIMITS.reconnect_last)
             else:
-                self._tell(self._memory.reconnected())
+                # First that there was a loss: a client that knows what to do then asks again by itself.
+                for message in (self._memory.reconnected(), *lost):
+                    self._tell(message)
                 return True
         return False
 

@@ -177,7 +177,7 @@ class EngineSizes:
     compat_grep: int = _size(100, "matches of one search there")
 
     # -- model, session, agent -----------------------------------------------------------------------
-    model_event: int = _size(16 * 2**20, "bytes of one event of a stream; the largest seen has 3 MB")
+    model_event: int = _size(32 * 2**20, "bytes of one event of a stream; a line of it may have 20 MiB")
     model_answer: int = _size(64 * 2**20, "bytes of one whole answer of a model")
     model_error: int = _size(2_000, "characters of what an endpoint says about a failure")
     model_error_body: int = _size(64 * 2**10, "bytes read of the body of a refusal")

@@ -60,8 +60,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A long file that came last would keep one of xdist's workers busy while the others have no more."""
+    if on_embedded():
+        for item in items:
+            if mark := item.get_closest_marker("original"):
+                item.add_marker(pytest.mark.skip(reason=f"not on the embedded engine: {mark.args[0]}"))
     rank = {ROOT / "tests" / name: place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: rank.get(item.path.parent, len(rank)))
+
+
+def on_embedded() -> bool:
+    """Whether whole gateways run on the embedded engine."""
+    return os.environ.get("GROK_GATEWAY_TEST_ENGINE") == "harness"
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +93,7 @@ def grok_binary() -> Path:
 def engine_binary(request: pytest.FixtureRequest) -> Path:
     """The engine behind whole gateways: the real one, or the embedded one that
     ``GROK_GATEWAY_TEST_ENGINE=harness`` chooses."""
-    if os.environ.get("GROK_GATEWAY_TEST_ENGINE") == "harness":
+    if on_embedded():
         return EMBEDDED
     binary: Path = request.getfixturevalue("grok_binary")
     return binary

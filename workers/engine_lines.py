@@ -15,11 +15,11 @@ from gateway.wire.jsonrpc import EngineLine
 from gateway.wire.limits import SIZES
 from gateway.wire.ndjson import Overlong
 from workers.gatekeeper import Gatekeeper
+from workers.introductions import Introductions
 from workers.ledger import Ledger
 from workers.link import Link
 from workers.recovery import ended
 from workers.requests import Request
-from workers.sessions import Session
 from workers.turn_ends import TurnEnds
 
 __all__ = ["EngineLines"]
@@ -37,11 +37,14 @@ class EngineLines:
         self._ledger, self._link, self._gates = ledger, link, gates
         self._abandoned = dict[bytes, Request]()
         self.turn_ends = TurnEnds(ledger, self._answered)
+        self.introductions = Introductions(ledger, link, self.notification)
 
     # -- notifications -------------------------------------------------------------------------
 
     def notification(self, line: EngineLine) -> None:
         """Pass on a notification, after learning from it."""
+        if self.introductions.takes(line):
+            return
         ledger = self._ledger
         end = None
         if ledger.sessions.tells(line.method, line.update):
@@ -78,7 +81,9 @@ class EngineLines:
             frame = self._succeeded(request, result if isinstance(result, dict) else {})
         elif acp.RULES[request.method].effect in ("new", "load"):
             self._not_opened(request)
-        self._ledger.answer(request, frame or jsonrpc.replace_id(line.data, request.id_raw))
+        frame = frame or jsonrpc.replace_id(line.data, request.id_raw)
+        if not self._introduces(request, line.body, frame):
+            self._ledger.answer(request, frame)
         if request.is_prompt and request.session_id is not None:
             left = len(self._ledger.requests.prompts(request.session_id))
             self._ledger.sessions.prompt_answered(request.session_id, left, self._ledger.now())
@@ -112,18 +117,14 @@ class EngineLines:
         meta = result.get("_meta")
         running = meta.get("x.ai/runningPromptId") if isinstance(meta, dict) else None
         self._ledger.attach(session_id, request.params, running if isinstance(running, str) else None)
-        if acp.RULES[request.method].effect == "new":
-            self._make_known(self._ledger.sessions.get(session_id))
 
-    def _make_known(self, session: Session | None) -> None:
-        """Load a new session on the bridge that has made it, 10 ms.
-
-        A bridge that loses its connection to the leader makes another, and loads its sessions by itself
-        before anybody knows: those that it saw made without their hooks, so that tools run unasked, those
-        that it saw loaded with all that the load said.
-        """
-        if session is not None and session.has_hooks:
-            self._link.ask("session/load", session.load_params())
+    def _introduces(self, request: Request, body: dict[str, Any], frame: bytes) -> bool:
+        """Whether the answer is that of a session/new, and comes later."""
+        result = body.get("result")
+        if acp.RULES[request.method].effect != "new" or not isinstance(result, dict):
+            return False
+        session = self._ledger.sessions.get(str(result.get("sessionId")))
+        return self.introductions.holds(request, frame, session)
 
     def _not_opened(self, request: Request) -> None:
         if request.session_id is not None and request.session_id not in self._ledger.sessions:

@@ -201,8 +201,8 @@ class Link:
         finally:
             del self._calls[key]
 
-    def ask(self, method: str, params: Any) -> None:
-        """A request of our own for whose answer nobody waits."""
+    def ask(self, method: str, params: Any, then: Callable[[], None]) -> None:
+        """A request of our own for whose answer nobody waits; ``then()`` follows, whatever it says."""
         key = self._owner.new_key()
         future: asyncio.Future[Any] = self._loop.create_future()
         self._calls[key] = future, None
@@ -211,6 +211,7 @@ class Link:
             del self._calls[key]
             if (error := future.exception()) is not None:
                 log.warning("%s: %s", method, error)
+            then()
 
         future.add_done_callback(answered)
         self.send(request_bytes(key, method, dump(params)))

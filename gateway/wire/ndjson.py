@@ -47,11 +47,12 @@ class LineSplitter:
             self._extend(first)
             return []
         tail = lines.pop()
-        lines.insert(0, self._finish(first))
+        finished = self._finish(first)
         if len(data) > self._limit:  # otherwise only the first line can exceed the limit
             lines = [self._within_limit(line) for line in lines]
         if b"\r" in data:
             lines = [line.removesuffix(b"\r") for line in lines]
+        lines.insert(0, finished)
         if tail:
             self._extend(tail)
         return [line for line in lines if line]

@@ -96,7 +96,9 @@ class Router:
         self._opened = dict[str, _Opened]()
         self._asked = dict[str, _Asked]()
         self._waiting = dict[tuple[str, str], list[Message]]()  # behind a load
-        self._serial = 0
+        self._replayed = dict[tuple[str, str], int]()  # the newest event of that load
+        self._numbers = dict[int, str]()  # what the agent calls the clients
+        self._serial = self._joined = 0
 
     # -- clients -------------------------------------------------------------------------------
 
@@ -108,17 +110,21 @@ class Router:
         if isinstance(capabilities.get("default_model"), str):
             meta["modelId"] = capabilities["default_model"]
         self._clients[client] = meta
+        self._joined += 1
+        self._numbers[self._joined] = client
         self._active = client
 
     def leave(self, client: str) -> list[To]:
         """A client has gone; its turns go on."""
         self._clients.pop(client, None)
+        self._numbers = {number: other for number, other in self._numbers.items() if other != client}
         if self._active == client:
             self._active = next(reversed(self._clients), AGENT)
         for key in [key for key, opened in self._opened.items() if opened.client == client]:
             del self._opened[key]
         for waiting in [key for key in self._waiting if key[0] == client]:
             del self._waiting[waiting]
+            self._replayed.pop(waiting, None)
         empty = []
         for session, subscribers in list(self._sessions.items()):
             if client in subscribers:
@@ -168,7 +174,7 @@ class Router:
             if key == "clientIdentifier" or method == "session/new":
                 meta.setdefault(key, value)
         if method in _OPENING:
-            meta["x.ai/leaderClientId"] = client
+            meta["x.ai/leaderClientId"] = next(n for n, other in self._numbers.items() if other == client)
         return {**params, "_meta": meta}
 
     def _reply(self, client: str, message: Message) -> list[To]:
@@ -226,7 +232,10 @@ class Router:
 
     def _loaded(self, client: str, session: str) -> list[To]:
         """What happened during a load, and what is still asked."""
-        out = [To(client, message) for message in self._waiting.pop((client, session), ())]
+        # What came between the request and the agent's look at its history is in both.
+        newest = self._replayed.pop((client, session), -1)
+        waiting = self._waiting.pop((client, session), ())
+        out = [To(client, m) for m in waiting if (event := _event(m)) is None or event > newest]
         asked = (a for a in self._asked.values() if a.session == session and a.driver is None)
         return out + [To(client, a.message) for a in asked]
 
@@ -238,8 +247,11 @@ class Router:
         if session is None:
             return [To(self._active, message)] if self._active else []
         self._resolved(session, params)
-        loader = _meta(params).get("x.ai/leaderClientId")
-        if loader is not None:
+        number = _meta(params).get("x.ai/leaderClientId")
+        if number is not None:
+            loader = self._numbers.get(number, "")
+            if (client := (loader, session)) in self._waiting:
+                self._replayed[client] = max(_event(message) or 0, self._replayed.get(client, -1))
             return [To(loader, message)] if loader in self._clients else []
         return [
             To(c, message) for c in self._sessions.get(session, ()) if not self._waits(c, session, message)
@@ -284,6 +296,12 @@ def _session(params: Any) -> str | None:
 def _meta(params: Any) -> Message:
     meta = params.get("_meta") if isinstance(params, dict) else None
     return meta if isinstance(meta, dict) else {}
+
+
+def _event(message: Message) -> int | None:
+    """The number of an update among those of its session."""
+    number = str(_meta(message.get("params")).get("eventId") or "").rpartition("-")[2]
+    return int(number) if number.isdecimal() else None
 
 
 def _tool_call(message: Message) -> Any:

@@ -70,38 +70,40 @@ class AppendFile:
 
     def values(self, start: int = 0, end: int | None = None) -> list[Any]:
         """The lines between two offsets; those that are no JSON objects or arrays are passed over."""
-        return list(_values(self._bytes(start, self.size if end is None else end)))
+        return list(_values(self.raw(start, end)))
 
     def clear(self) -> None:
         os.ftruncate(self._fd, 0)
         self.size = 0
 
-    def keep_from(self, offset: int) -> None:
-        """Drop what stands before an offset; a process that ends meanwhile leaves the old file or the new."""
+    def replace(self, data: bytes) -> None:
+        """Other content; a process that ends meanwhile leaves the old file or the new."""
         temporary = self.path.with_name(self.path.name + ".new")
         fresh = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fresh, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            data = memoryview(self._bytes(offset, self.size))
-            while data:
-                data = data[os.write(fresh, data) :]
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fresh, rest) :]
             temporary.rename(self.path)
         except BaseException:
             os.close(fresh)
             raise
         os.close(self._fd)
         self._fd = fresh
-        self.size -= offset
+        self.size = len(data)
 
-    def close(self) -> None:
-        os.close(self._fd)
-
-    def _bytes(self, start: int, end: int) -> bytes:
+    def raw(self, start: int, end: int | None = None) -> bytes:
+        """The bytes between two offsets."""
+        end = self.size if end is None else end
         parts = list[bytes]()
         while start < end and (part := os.pread(self._fd, end - start, start)):
             parts.append(part)
             start += len(part)
         return b"".join(parts)
+
+    def close(self) -> None:
+        os.close(self._fd)
 
     def _mended(self) -> int:
         """The size without a line that has no end."""

@@ -20,7 +20,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +106,16 @@ class Journal:
         if not self._closed:
             self._chat.append(*map(dump, transcript.to_lines(message, self.summary.model_name)))
 
+    def replaced(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """The conversation is another one now, shorter as a rule."""
+        if self._closed:
+            return
+        lines = [line for m in messages for line in transcript.to_lines(m, self.summary.model_name)]
+        try:
+            self._chat.replace(b"".join(dump(line) + b"\n" for line in lines))
+        except OSError as error:
+            _LOG.error("%s: %s; the former conversation is kept", self._chat.path, error.strerror)
+
     def began(self, prompt_id: str) -> None:
         """A turn begins."""
         if self._updates.size > SIZES.session_history:
@@ -190,7 +200,7 @@ class Journal:
                 break
             offset += size
         try:
-            self._updates.keep_from(offset)
+            self._updates.replace(self._updates.raw(offset))
             self._cuts += 1
         except OSError as error:
             _LOG.error("%s cannot be shortened: %s", self.folder, error.strerror)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from harness.session.updates import Update
@@ -18,6 +18,9 @@ class Keeper(Protocol):
 
     def message(self, message: Mapping[str, Any], /) -> None:
         """A message of the conversation with the model."""
+
+    def replaced(self, messages: Sequence[Mapping[str, Any]], /) -> None:
+        """The conversation is another one now."""
 
     def began(self, prompt_id: str, /) -> None:
         """A turn begins."""

@@ -238,6 +238,16 @@ class Gateway:
             time.sleep(0.02)
         return []
 
+    # -- the engine -------------------------------------------------------------------------------
+    @property
+    def end_without_a_judge(self) -> str:
+        """How a turn ends whose tool nobody could judge any more.
+
+        The original waits, to let the tool run in the end, and the gateway cancels the turn before that.
+        The embedded engine denies the tool at once, so that its turn goes on and ends by itself.
+        """
+        return "end_turn" if self.embedded else "cancelled"
+
     # -- logs ------------------------------------------------------------------------------------
     def logs(self, lines: int = 30) -> str:
         """The tail of every log, for a failure's message."""

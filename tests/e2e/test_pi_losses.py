@@ -192,8 +192,9 @@ async def test_a_killed_worker_with_a_tool_that_waits_to_be_allowed(
     await pi.closed
     await pi.come_back()
     await answer.done()
-    assert answer.stop == "error"
-    assert "did not run" in answer.end["error"]
+    if not real.embedded:  # it denies the tool at once, and its turn goes on
+        assert answer.stop == "error"
+        assert "did not run" in answer.end["error"]
     assert not file.exists()
 
 

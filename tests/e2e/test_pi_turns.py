@@ -106,6 +106,7 @@ async def test_an_error_of_the_model_is_told_without_a_word_that_pi_repeats(
     assert after.text == "fine"
 
 
+@pytest.mark.original("it has no subagents yet")
 async def test_a_subagent_is_nested_under_its_parent(pi: PiClient, model: ScriptedModel) -> None:
     inner = model.script(
         [

@@ -6,7 +6,7 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.wire.limits import SIZES
@@ -55,6 +55,7 @@ BYTES = st.lists(
 
 @settings(max_examples=400, deadline=None)
 @given(BYTES, st.lists(st.integers(1, 70_000), min_size=1, max_size=8), st.integers(1, 2500))
+@example(b"\r\r\n", [9], 9)
 def test_any_chunking_gives_the_same_lines(stream: bytes, sizes: list[int], limit: int) -> None:
     splitter = LineSplitter(limit)
     lines = run(splitter, chunks(stream, sizes))

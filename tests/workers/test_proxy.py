@@ -192,10 +192,13 @@ class Client:
         (frame,) = [f for f in self.frames if f'"id":{id_raw},'.encode() in f and b'"method":' not in f]
         return json.loads(frame)
 
-    async def new_session(self, session_id: str = "s1", **meta: Any) -> FakeBridge:
+    async def new_session(self, session_id: str = "s1", *, load: bool = True, **meta: Any) -> FakeBridge:
         bridge = await self.up()
         self.send("session/new", {"cwd": "/w", "mcpServers": [], "_meta": meta}, f'"new-{session_id}"')
         bridge.answer(next(iter(bridge.open)), {"sessionId": session_id})
+        if load and "x.ai/hooks" in meta:
+            bridge.answer(next(iter(bridge.open)), {"models": {}})
+            await settle()
         return bridge
 
     async def up(self) -> FakeBridge:
@@ -419,16 +422,39 @@ async def test_cancel_answers_what_is_asked(client: Client) -> None:
 async def test_a_bridge_gets_to_know_the_hooks_of_a_session_that_it_made(client: Client) -> None:
     """It would load the session without them when its connection to the leader breaks."""
     hooks = {"pre_tool_use": [{"hookCallbackIds": ["x"], "timeout": 600}]}
-    bridge = await client.new_session(**{"x.ai/hooks": hooks})
-    client.send("session/prompt", PROMPT, "1")
-    new, load, prompt = bridge.lines[1:]
-    assert [m["method"] for m in (new, load, prompt)] == ["session/new", "session/load", "session/prompt"]
+    bridge = await client.new_session(load=False, **{"x.ai/hooks": hooks})
+    new, load = bridge.lines[1:]
+    assert [m["method"] for m in (new, load)] == ["session/new", "session/load"]
     assert load["params"]["sessionId"] == "s1"
     assert load["params"]["_meta"]["x.ai/hooks"] == new["params"]["_meta"]["x.ai/hooks"]
+    bridge.say({"method": "session/update", "params": {"sessionId": "s1", "update": {"sessionUpdate": "x"}}})
+    await settle()
+    assert not client.answers, "a load in a turn would cost some of its text"
+    assert not client.notified("session/update"), "the client does not know the session yet"
     bridge.answer(load["id"], {"models": {}})
-    bridge.answer(prompt["id"], {"stopReason": "end_turn"})
-    assert client.answers == {'"new-s1"': 1, "1": 1}
+    await settle()
+    assert client.answers == {'"new-s1"': 1}
+    assert len(client.notified("session/update")) == 1
     assert client.proxy.ledger.counters["late_answers"] == 0
+
+
+@scenario
+async def test_a_lost_introduction_holds_a_new_session_up_for_a_moment_only(client: Client) -> None:
+    meta = {"x.ai/hooks": {"pre_tool_use": [{"hookCallbackIds": ["x"]}]}}
+    await client.new_session(load=False, **meta)
+    await asyncio.sleep(1.9 * LIMITS.first_request)
+    assert not client.answers
+    await asyncio.sleep(0.2 * LIMITS.first_request)
+    assert client.answers == {'"new-s1"': 1}
+
+
+@scenario
+async def test_a_session_is_there_although_its_bridge_went_before_the_introduction(client: Client) -> None:
+    meta = {"x.ai/hooks": {"pre_tool_use": [{"hookCallbackIds": ["x"]}]}}
+    bridge = await client.new_session(load=False, **meta)
+    bridge.hang_up()
+    await settle()
+    assert client.answers == {'"new-s1"': 1}
 
 
 @scenario

@@ -197,7 +197,9 @@ async def test_a_hook_of_a_killed_driver_lets_nothing_run(house: House) -> None:
         while True:
             listed = await other.call("_x.ai/sessions/list")
             rows = listed.get("result", listed)["sessions"]
-            if not any(r["sessionId"] == session and r["activity"] != "idle" for r in rows):
+            if not any(
+                r["sessionId"] == session and r["activity"] in ("working", "needs_input") for r in rows
+            ):
                 break
             await asyncio.sleep(0.05)
     assert not marker.exists()

@@ -170,6 +170,21 @@ def test_what_happens_during_a_load_comes_behind_it() -> None:
     assert stage.told(update("s")) == ["a", "b"]
 
 
+def test_what_a_load_has_shown_does_not_come_again_behind_it() -> None:
+    stage = Stage()
+    stage.opens("a", "s")
+    (load,) = stage.router.from_client("b", request("L", "session/load", sessionId="s"))
+    client = load.message["params"]["_meta"]["x.ai/leaderClientId"]
+    live = [update("s", _meta={"eventId": f"s-{n}"}) for n in (9, 10, 11)]
+    assert stage.told(live[0]) == stage.told(live[1]) == ["a"], "b loads"
+    marks = {"eventId": "s-10", "x.ai/leaderClientId": client}
+    assert stage.told(update("s", _meta=marks)) == ["b"]
+    assert stage.told(live[2]) == ["a"]
+    passing = update("s", "tool_call_update")
+    assert stage.told(passing) == ["a"]
+    assert [to.message for to in stage.answer(load, {})[1:]] == [live[2], passing]
+
+
 def test_a_load_that_is_followed_by_too_much_costs_its_client_alone() -> None:
     stage = Stage()
     stage.opens("a", "s")
@@ -208,10 +223,10 @@ def test_sessions_are_told_who_their_client_is() -> None:
         "modelId": "own",
         "yoloMode": True,
         "clientIdentifier": "mine",
-        "x.ai/leaderClientId": "a",
+        "x.ai/leaderClientId": 1,
     }
     (to,) = router.from_client("a", request(1, "session/load", sessionId="s", cwd="/"))
-    assert to.message["params"]["_meta"] == {"clientIdentifier": "mine", "x.ai/leaderClientId": "a"}
+    assert to.message["params"]["_meta"] == {"clientIdentifier": "mine", "x.ai/leaderClientId": 1}
     (to,) = router.from_client("a", request(1, "initialize", protocolVersion=1))
     assert to.message["params"]["_meta"] == {"clientIdentifier": "mine"}
 
