@@ -15,18 +15,18 @@ import contextlib
 import json
 import os
 import select
-import signal
 import socket
-import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
 
 from harness.leader.frames import FrameError, FrameReader, acp, frame
-from harness.leader.lock import socket_path
 from harness.leader.memory import Memory
+from harness.leader.place import leader_place
 from harness.limits import LIMITS, SIZES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["run"]
 
@@ -43,8 +43,7 @@ class _ClientGone(Exception):  # noqa: N818
 
 def run(socket_option: str | None, capabilities: dict[str, Any]) -> int:
     """Relay until the client ends; the exit code.  ``capabilities``: defaults of this client's sessions."""
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    bridge = _Bridge(socket_path(socket_option), capabilities)
+    bridge = _Bridge(leader_place(socket_option), capabilities)
     try:
         bridge.connect()
     except OSError as error:
@@ -62,7 +61,7 @@ def run(socket_option: str | None, capabilities: dict[str, Any]) -> int:
 
 
 class _Bridge:
-    def __init__(self, path: Path, capabilities: dict[str, Any]) -> None:
+    def __init__(self, path: str, capabilities: dict[str, Any]) -> None:
         self.path, self._capabilities = path, capabilities
         self._memory = Memory()
         self._half = b""  # of a line of the client
@@ -87,10 +86,13 @@ class _Bridge:
         self._socket.setblocking(False)
 
     def _start_leader(self) -> None:
+        import subprocess  # most bridges start no leader
+
         argv = [sys.executable, "-m", "harness", "agent", "leader", "--no-exit-on-disconnect"]
-        with (self.path.parent / "leader.log").open("wb") as log:
+        log_file = os.path.join(os.path.dirname(self.path), "leader.log")  # noqa: PTH118, PTH120
+        with open(log_file, "wb") as log:  # noqa: PTH123
             subprocess.Popen(
-                [*argv, "--leader-socket", str(self.path)],
+                [*argv, "--leader-socket", self.path],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -245,12 +247,12 @@ class _Bridge:
         self._to_client += json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-def _connected(path: Path) -> socket.socket:
+def _connected(path: str) -> socket.socket:
     """A connection to whoever listens there.  Raises OSError."""
     found = socket.socket(socket.AF_UNIX)
     found.settimeout(LIMITS.leader_connect)
     try:
-        found.connect(str(path))
+        found.connect(path)
     except OSError:
         found.close()
         raise

@@ -8,9 +8,12 @@ and a reader keeps what it has of the next one: nothing is lost between two read
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from harness.limits import SIZES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["FrameError", "FrameReader", "acp", "frame"]
 
@@ -43,7 +46,8 @@ class FrameReader:
     def feed(self, data: bytes) -> list[dict[str, Any]]:
         """The messages that are whole now.  Raises FrameError."""
         self._data += data
-        found, position = list[dict[str, Any]](), 0
+        found: list[dict[str, Any]] = []
+        position = 0
         while (end := self._end(position)) is not None:
             found.append(_message(bytes(self._data[position + HEAD : end])))
             position = end

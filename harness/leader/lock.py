@@ -12,6 +12,7 @@ import os
 import time
 from pathlib import Path
 
+from harness.leader.place import leader_place
 from harness.limits import LIMITS
 
 __all__ = ["LeaderLock", "LockHeld", "lock_path", "socket_path"]
@@ -22,12 +23,8 @@ class LockHeld(Exception):  # noqa: N818 (a verdict on this process)
 
 
 def socket_path(option: str | None) -> Path:
-    """Where the leader listens: the option, ``GROK_LEADER_SOCKET``, or the engine's home."""
-    named = option or os.environ.get("GROK_LEADER_SOCKET")
-    if named:
-        return Path(named).absolute()
-    home = os.environ.get("GROK_HOME") or Path.home() / ".grok"
-    return Path(home) / "leader.sock"
+    """Where the leader listens."""
+    return Path(leader_place(option))
 
 
 def lock_path(socket: Path) -> Path:

@@ -8,13 +8,16 @@ an answer, which get an error when their leader is lost.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from harness.limits import SIZES
 
-__all__ = ["Memory"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-Message = dict[str, Any]
+    Message = dict[str, Any]
+
+__all__ = ["Memory"]
 
 #: A leader's notification begins so; it concerns nobody's request.
 _NOTICE = '{"jsonrpc":"2.0","method"'
@@ -28,8 +31,8 @@ class Memory:
 
     def __init__(self) -> None:
         self._initialize: Message | None = None
-        self._sessions = dict[str, Message]()
-        self._open = dict[str, Message]()  # requests of the client, by their id as JSON
+        self._sessions: dict[str, Message] = {}
+        self._open: dict[str, Message] = {}  # requests of the client, by their id as JSON
 
     def from_client(self, line: bytes) -> None:
         """A line of the client is sent to the leader."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import uvloop
 import websockets.asyncio.server
@@ -15,9 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
+from gateway.engine import HARNESS
+from gateway.engine_home import write_home
 from gateway.operate.bench_agents import AgentError, BareBridge, FrameReader, GatewayClient
+from gateway.operate.bench_engines import Engine, _compared, _connected, _initialized
 from gateway.operate.bench_figures import Figure
+from gateway.operate.bench_model import ModelClock
 from gateway.operate.bench_pi import PiClient
+from tests.engines.scripted_model import ScriptedModel
 from tests.operate.fake_gateway import FakeGateway, Message, fake_gateway
 
 SIZES = st.sampled_from([0, 1, 125, 126, 127, 65535, 65536])
@@ -155,3 +162,56 @@ async def test_bridge_counts_and_ends(tmp_path: Path) -> None:
 def test_a_figure_is_good_up_to_its_limit(value: float, good: bool) -> None:
     figure = Figure("x", value, 2, "s")
     assert figure.good is good
+
+
+def test_a_figure_without_a_limit_is_good() -> None:
+    assert Figure("x", 1e9, None, "s").good
+
+
+def test_engines_are_compared_where_there_are_two() -> None:
+    both = _compared("turn", [(1.0, 2.0), (3.0, 2.0), (2.0, 2.0)], 1.0)
+    assert (both.value, both.limit, both.unit, both.good) == (1.0, 1.0, "×", True)
+    alone = _compared("turn", [(1.0,), (3.0,), (2.0,)], 1.0)
+    assert (alone.value, alone.limit, alone.unit) == (2000.0, None, "ms")
+
+
+async def test_model_clock_counts_what_turns_wait_for() -> None:
+    query = {"role": "user", "content": "<user_query>\nhello\n</user_query>"}
+    counted: list[dict[str, Any]] = [
+        {"messages": [query]},
+        {"messages": [query, {"role": "assistant", "content": ""}, {"role": "tool", "content": "x"}]},
+    ]
+    beside: list[dict[str, Any]] = [
+        {"messages": [query], "tool_choice": {"type": "function", "function": {"name": "session_title"}}},
+        {"messages": [query, {"role": "user", "content": "<system-reminder>a line</system-reminder>"}]},
+    ]
+    scripted = ScriptedModel().start()
+    try:
+        async with ModelClock(scripted.port) as model, aiohttp.ClientSession() as session:
+            for body in (*counted, *beside):
+                url = f"http://127.0.0.1:{model.port}/v1/chat/completions"
+                async with session.post(url, json={**body, "stream": True}) as answer:
+                    assert (await answer.read()).endswith(b"data: [DONE]\n\n")
+            seconds, answers = model.taken()
+            assert (answers, seconds > 0) == (len(counted), True)
+            assert model.taken() == (0.0, 0)
+            async with session.get(f"http://127.0.0.1:{model.port}/v1/models") as answer:
+                assert "data" in await answer.json()
+    finally:
+        scripted.stop()
+
+
+async def test_engine_in_a_home_of_its_own(short_tmp: Path) -> None:
+    home = short_tmp / "home"
+    write_home(home, 1)
+    engine = Engine("harness", HARNESS, home, {**os.environ, "HOME": str(short_tmp)})
+    async with engine.leader() as pid:
+        assert await _connected(engine) > 0
+        assert await _initialized(engine) > 0
+        assert (home / "leader.lock").read_text() == str(pid)
+    assert not engine.socket.exists()
+    agent = engine.agent()
+    await agent.open()
+    assert await agent.request("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
+    await agent.close()
+    assert agent.gone.is_set()
