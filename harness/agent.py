@@ -89,6 +89,7 @@ class Agent:
         found = self._methods.get(method)
         if found is not None:
             return await found(params)
+        await self.residents.ready()
         from harness.extensions import extension
 
         return await extension(self, method, params, is_request)

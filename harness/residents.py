@@ -54,6 +54,7 @@ class Residents:
     def __init__(self, home: Path, environ: Mapping[str, str], client: Client) -> None:
         self.sessions: dict[str, Held] = {}
         self.opening = asyncio.Lock()
+        self._importing = asyncio.Lock()
         self._home, self._environ, self._client = home, environ, client
         self._assembly: Assembly | None = None
         self._unloading = set[asyncio.Future[bool]]()
@@ -64,10 +65,13 @@ class Residents:
         return self._assembly
 
     async def ready(self) -> None:
-        """Import what sessions are made of: most of the engine, which `initialize` need not wait for."""
-        if self._assembly is None:
-            module = await asyncio.to_thread(importlib.import_module, "harness.assembly")
+        """Import what sessions are made of: most of the engine, which `initialize` need not wait for.
+
+        One thread at a time: two that import parts of the same packages may meet half made modules.
+        """
+        async with self._importing:
             if self._assembly is None:
+                module = await asyncio.to_thread(importlib.import_module, "harness.assembly")
                 self._assembly = module.Assembly(self._home, self._environ, self._publish, self._changed)
 
     async def close(self) -> None:

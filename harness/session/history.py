@@ -113,6 +113,11 @@ class _Call:
         if card is not None:
             self.update["_meta"] = card
 
+    @property
+    def waits(self) -> bool:
+        """It waits to be allowed: whoever loads the session is asked, and told of it there."""
+        return self.update.get("status") in (None, "pending")
+
     def shown(self, *, running: bool) -> dict[str, Any]:
         status = self.update.get("status")
         if status not in _ENDED:
@@ -145,6 +150,8 @@ def replay(
             continue
         kept, call = item
         if after is not None and (event_of(kept) or 0) <= after:
+            continue
+        if call and call.waits and running and call.turn == turn:
             continue
         params = kept["params"]
         update = call.shown(running=running and call.turn == turn) if call else params["update"]

@@ -18,7 +18,9 @@ FORTY = [scenario for scenario in SCENARIOS if 1 <= scenario.number <= 40]
 def all_begin(request: pytest.FixtureRequest, rounds: Rounds) -> None:
     """Start what this run selected, longest first: the flood alone takes half a minute."""
     wanted = {
-        item.callspec.params["scenario"].number for item in request.session.items if hasattr(item, "callspec")
+        item.callspec.params["scenario"].number
+        for item in request.session.items
+        if item.path == request.path and hasattr(item, "callspec")
     }
     chosen = [scenario for scenario in SCENARIOS if scenario.number in wanted]
     rounds.begin(sorted(chosen, key=lambda scenario: scenario.number != 16))

@@ -320,8 +320,10 @@ def _shell(command: Command, arguments: Sequence[Word]) -> Inner:
         if rest[0].dynamic:
             return Inner(scripts=(rest[0].text,), obstacle="a shell runs a text that only the shell knows")
         return Inner(scripts=(rest[0].text,))
+    if (
+        command.stdin is not None
+    ):  # behind the name of a file it is that file's input, and may be run all the same
+        return Inner(scripts=(command.stdin,))
     if rest and rest[0].fixed and rest[0].text != "/dev/stdin" and not rest[0].text.startswith("/dev/fd/"):
         return Inner()
-    if command.stdin is not None:
-        return Inner(scripts=(command.stdin,))
     return Inner(obstacle="a shell reads its commands from elsewhere")
