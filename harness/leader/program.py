@@ -11,6 +11,7 @@ from harness.acp import Peer
 from harness.agent import Agent, Defaults
 from harness.arguments import Arguments
 from harness.leader import server
+from harness.leader.lock import socket_path
 from harness.model.endpoints import engine_home
 
 __all__ = ["run"]
@@ -36,6 +37,8 @@ class _Core:
 
 def run(arguments: Arguments) -> int:
     """Lead until a signal comes; the exit code."""
+    # Inherited by whatever tools start: by it, their processes are found when this one was killed.
+    os.environ["GROK_LEADER_SOCKET"] = str(socket_path(arguments.leader_socket))
     defaults = Defaults(
         arguments.model, arguments.effort, arguments.always_approve, arguments.permission_mode
     )

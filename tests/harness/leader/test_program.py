@@ -184,6 +184,20 @@ async def test_two_bridges_share_a_session_and_a_bridge_starts_the_leader(house:
     os.kill(int(lock_path(house.socket).read_text()), signal.SIGTERM)
 
 
+async def test_what_tools_start_carries_the_mark_of_its_leader(house: House) -> None:
+    """Whoever looks after the leader finds them by it when the leader was killed."""
+    await house.leader()
+    bridge = await house.bridge()
+    session = await house.session(bridge, yoloMode=True)
+    told = house.folder / "told"
+    command = {"command": f"env > {told}", "description": "d"}
+    tools = {"tools": [{"name": "run_terminal_command", "args": command}]}
+    await bridge.call("session/prompt", sessionId=session, prompt=prompt(tools, {"text": "end"}))
+    lines = told.read_text().splitlines()
+    assert f"GROK_LEADER_SOCKET={house.socket}" in lines
+    assert "GROK_AGENT=1" in lines
+
+
 async def test_a_hook_of_a_killed_driver_lets_nothing_run(house: House) -> None:
     await house.leader()
     marker = house.folder / secrets.token_hex(4)
