@@ -23,11 +23,15 @@ Script = Callable[["Play"], Awaitable[None]]
 
 @dataclasses.dataclass(frozen=True)
 class Deviation:
-    """Where the embedded engine is meant to differ: a kind of message and a place, as shell patterns."""
+    """Where the embedded engine is meant to differ: a kind of message and a place, as shell patterns.
+
+    ``timing``: both send it, but where it stands among other lines differs from one play to the next.
+    """
 
     kind: str
     place: str
     reason: str
+    timing: bool = False
 
     def covers(self, kind: str, place: str) -> bool:
         return fnmatch.fnmatchcase(kind, self.kind) and fnmatch.fnmatchcase(place, self.place)

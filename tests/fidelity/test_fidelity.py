@@ -6,6 +6,7 @@ import pytest
 
 from tests.fidelity.conftest import Rounds
 from tests.fidelity.mutations import unseen
+from tests.fidelity.rounds import Outcome
 from tests.fidelity.scenario import Scenario
 from tests.fidelity.scenarios import load
 
@@ -47,5 +48,11 @@ def test_the_comparison_sees_every_change(scenario: Scenario, rounds: Rounds) ->
 @pytest.mark.parametrize("scenario", [SCENARIOS[-1]], ids=["all"])
 def test_nearly_all_are_identical(scenario: Scenario, rounds: Rounds) -> None:
     outcomes = [rounds.outcome(each) for each in FORTY]
-    different = [f"{o.scenario.label}: {o.verdict}" for o in outcomes if o.differences]
+    different = [f"{o.scenario.label}: {o.verdict}" for o in outcomes if not _by_timing_alone(o)]
     assert len(different) <= len(FORTY) * 0.05, "\n".join(different)
+
+
+def _by_timing_alone(outcome: Outcome) -> bool:
+    """Whether nothing differs but the place of lines that have no fixed one."""
+    timing = [deviation for deviation in outcome.scenario.differs if deviation.timing]
+    return all(any(t.covers(d.kind, d.place) for t in timing) for d in outcome.differences)
