@@ -33,6 +33,7 @@ from harness.session.prompt import read_prompt
 from harness.session.wishes import SessionWishes
 
 if TYPE_CHECKING:
+    from harness.arguments import Arguments
     from harness.session.summary import Summary
 
 __all__ = ["Agent", "Client", "Defaults", "Held"]
@@ -49,6 +50,17 @@ class Defaults:
     always_approve: bool = False
     permission_mode: str | None = None
     trusted: bool = False
+
+    @classmethod
+    def of(cls, arguments: Arguments) -> Defaults:
+        """Those of a command line."""
+        return cls(
+            model=arguments.model,
+            effort=arguments.effort,
+            always_approve=arguments.always_approve,
+            permission_mode=arguments.permission_mode,
+            trusted=arguments.trust,
+        )
 
 
 class Agent:

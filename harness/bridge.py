@@ -68,6 +68,7 @@ class _Bridge:
         self._to_client = bytearray()
         self._to_leader = bytearray()
         self._client_done = False
+        self._awaited: str | None = None  # our own request at the leader
         for number in (_IN, _OUT):
             with contextlib.suppress(OSError):  # a file is always ready
                 os.set_blocking(number, False)
@@ -88,7 +89,7 @@ class _Bridge:
     def _start_leader(self) -> None:
         import subprocess  # most bridges start no leader
 
-        argv = [sys.executable, "-m", "harness", "agent", "leader", "--no-exit-on-disconnect"]
+        argv = [sys.executable, "-P", "-m", "harness", "agent", "leader", "--no-exit-on-disconnect"]
         log_file = os.path.join(os.path.dirname(self.path), "leader.log")  # noqa: PTH118, PTH120
         with open(log_file, "wb") as log:  # noqa: PTH123
             subprocess.Popen(
@@ -113,6 +114,7 @@ class _Bridge:
         """Find or start another leader and bring it to where the lost one was."""
         self._socket.close()
         self._to_leader.clear()
+        self._awaited = None
         lost = self._memory.lost()
         pause = LIMITS.reconnect_first
         for _ in range(SIZES.reconnect_tries):
@@ -133,19 +135,12 @@ class _Bridge:
         """Initialize and load again, one after the other; what the client has not asked is not answered."""
         for request in self._memory.replay():
             self._to_leader += acp(json.dumps(request))
+            self._awaited = request["id"]
             until = time.monotonic() + LIMITS.replay
-            while not self._swallow(request["id"]):
+            while self._awaited is not None:
                 if time.monotonic() > until:
                     raise _LeaderLost
                 self._turn(reading=False)
-
-    def _swallow(self, number: str) -> bool:
-        """Take the answer to our own request out of what waits for the client."""
-        lines = bytes(self._to_client).split(b"\n")
-        mark = f'"id":"{number}"'.encode()
-        kept = [line for line in lines if mark not in line or b'"method"' in line]
-        self._to_client[:] = b"\n".join(kept)
-        return len(kept) < len(lines)
 
     # -- the relay -----------------------------------------------------------------------------
     def relay(self) -> None:
@@ -163,7 +158,7 @@ class _Bridge:
         self._socket.close()
 
     def _turn(self, *, reading: bool = True) -> None:
-        """Wait for something and do what it allows, no longer than a second."""
+        """Wait for something and do what it allows, for ``LIMITS.relay_look`` at most."""
         poll = select.poll()
         leader = self._socket.fileno()
         if reading and not self._client_done and len(self._to_leader) < SIZES.relay_waiting:
@@ -172,7 +167,7 @@ class _Bridge:
             poll.register(_OUT, select.POLLOUT)
         listening = select.POLLIN if len(self._to_client) < SIZES.relay_waiting else 0
         poll.register(leader, listening | (select.POLLOUT if self._to_leader else 0))
-        for number, event in poll.poll(1000):
+        for number, event in poll.poll(LIMITS.relay_look * 1000):
             if number == _IN:
                 self._from_client()
             elif number == _OUT:
@@ -222,7 +217,10 @@ class _Bridge:
             raise _LeaderLost
         for message in messages:
             if message["type"] == "acp":
-                self._memory.from_leader(message["payload"])
+                number = self._memory.from_leader(message["payload"])
+                if self._awaited is not None and number == self._awaited:
+                    self._awaited = None  # the client has not asked
+                    continue
                 self._to_client += message["payload"].encode("utf-8", "surrogatepass") + b"\n"
             elif message["type"] == "shutdown":
                 raise _LeaderLost

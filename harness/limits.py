@@ -80,6 +80,7 @@ class EngineLimits:
     leader_close: float = _row(5, "turns are cancelled and commands killed when the leader ends")
     bridge_flush: float = _row(1, "what a client wrote last, a cancel perhaps, still reaches the leader")
     leader_write: float = _row(30, "a client that takes nothing for so long is dropped")
+    relay_look: float = _row(1, "a bridge without work looks whether a replay takes too long")
     reconnect_first: float = _row(1, "between two tries to find the leader again; the pauses double")
     reconnect_last: float = _row(30, "the longest of these pauses")
     replay: float = _row(60, "a session that is loaded again, of any length")

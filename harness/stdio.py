@@ -55,14 +55,7 @@ async def _serve(arguments: Arguments, out: int) -> int:
     connection = Connection(
         writer.write, lambda method, params, request: agents[0].handle(method, params, request)
     )
-    defaults = Defaults(
-        model=arguments.model,
-        effort=arguments.effort,
-        always_approve=arguments.always_approve,
-        permission_mode=arguments.permission_mode,
-        trusted=arguments.trust,
-    )
-    agents.append(Agent(engine_home(os.environ), os.environ, connection, defaults))
+    agents.append(Agent(engine_home(os.environ), os.environ, connection, Defaults.of(arguments)))
     reading = loop.create_task(_read(connection, gone))
     try:
         await gone.wait()

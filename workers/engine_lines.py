@@ -36,14 +36,14 @@ class EngineLines:
     def __init__(self, ledger: Ledger, link: Link, gates: Gatekeeper) -> None:
         self._ledger, self._link, self._gates = ledger, link, gates
         self._abandoned = dict[bytes, Request]()
-        self.turn_ends = TurnEnds(ledger, self._answered)
-        self.introductions = Introductions(ledger, link, self.notification)
+        self._turn_ends = TurnEnds(ledger, self._answered)
+        self._introductions = Introductions(ledger, link, self.notification)
 
     # -- notifications -------------------------------------------------------------------------
 
     def notification(self, line: EngineLine) -> None:
         """Pass on a notification, after learning from it."""
-        if self.introductions.takes(line):
+        if self._introductions.takes(line):
             return
         ledger = self._ledger
         end = None
@@ -62,7 +62,7 @@ class EngineLines:
         if end is not None and session is not None:
             for outcome in ended(session, ledger.requests, end):
                 ledger.settle(outcome)
-            self.turn_ends.passed(end)
+            self._turn_ends.passed(end)
 
     # -- responses -----------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ class EngineLines:
         request = self._ledger.requests.find(line.id_raw)
         if request is None:
             self._late(line)
-        elif not self.turn_ends.holds(request, line):
+        elif not self._turn_ends.holds(request, line):
             self._answered(request, line)
 
     def _answered(self, request: Request, line: EngineLine) -> None:
@@ -124,7 +124,7 @@ class EngineLines:
         if acp.RULES[request.method].effect != "new" or not isinstance(result, dict):
             return False
         session = self._ledger.sessions.get(str(result.get("sessionId")))
-        return self.introductions.holds(request, frame, session)
+        return self._introductions.holds(request, frame, session)
 
     def _not_opened(self, request: Request) -> None:
         if request.session_id is not None and request.session_id not in self._ledger.sessions:
@@ -148,6 +148,11 @@ class EngineLines:
 
     def _hidden(self, entry: Any) -> bool:
         return isinstance(entry, dict) and self._ledger.registry.elsewhere(str(entry.get("sessionId")))
+
+    def bridge_lost(self) -> None:
+        """Whatever waits for a line of the bridge waits no more."""
+        self._introductions.bridge_lost()
+        self._turn_ends.bridge_lost()
 
     # -- answers that come too late ------------------------------------------------------------
 

@@ -257,8 +257,7 @@ class Proxy:
     def link_lost(self, loss: Loss) -> None:
         self._up.clear()
         self.holding.clear()
-        self._lines.introductions.bridge_lost()
-        self._lines.turn_ends.bridge_lost()
+        self._lines.bridge_lost()
         self._reattach.lost(loss)
         if loss.cause == "bridge" and not loss.started and not loss.hung_up:
             for request in self.ledger.requests:

@@ -45,16 +45,17 @@ class Memory:
             message = {"id": message["id"], "method": message["method"]}
         self._open[_key(message)] = message
 
-    def from_leader(self, payload: str) -> None:
-        """A line of the leader is passed on."""
+    def from_leader(self, payload: str) -> Any:
+        """A line of the leader: the id of the request that it answers, None if it is no answer."""
         if payload.startswith(_NOTICE):
-            return
+            return None
         answer = _parse(payload)
         if answer is None or "method" in answer:
-            return
+            return None
         request = self._open.pop(_key(answer), None)
         if request is not None and "result" in answer:
             self._succeeded(request, answer["result"])
+        return answer.get("id")
 
     def _succeeded(self, request: Message, result: Any) -> None:
         params = request.get("params")

@@ -37,14 +37,13 @@ class _Core:
 
 def run(arguments: Arguments) -> int:
     """Lead until a signal comes; the exit code."""
+    path = socket_path(arguments.leader_socket)
     # Inherited by whatever tools start: by it, their processes are found when this one was killed.
-    os.environ["GROK_LEADER_SOCKET"] = str(socket_path(arguments.leader_socket))
-    defaults = Defaults(
-        arguments.model, arguments.effort, arguments.always_approve, arguments.permission_mode
-    )
+    os.environ["GROK_LEADER_SOCKET"] = str(path)
+    defaults = Defaults.of(arguments)
     return server.run(
         lambda send: _Core(send, defaults),
         __version__,
-        socket=arguments.leader_socket,
+        path,
         exit_on_disconnect=arguments.exit_on_disconnect,
     )

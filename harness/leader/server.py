@@ -19,8 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from gateway.wire.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 from harness.leader.frames import FrameError, FrameReader, acp, frame
-from harness.leader.lock import LeaderLock, LockHeld, lock_path, socket_path
+from harness.leader.lock import LeaderLock, LockHeld, lock_path
 from harness.leader.routing import AGENT, Overrun, Router, To
 from harness.limits import LIMITS, SIZES
 
@@ -199,14 +200,12 @@ class Leader:
         try:
             message = json.loads(payload)
         except (TypeError, ValueError):
-            error = {"code": -32700, "message": "Parse error: no JSON"}
-            client.send(acp(json.dumps({"jsonrpc": "2.0", "id": None, "error": error})))
+            client.send(_error(None, PARSE_ERROR, "Parse error: no JSON"))
             return
-        if not isinstance(message, dict):
-            error = {"code": -32600, "message": "Invalid Request: no object"}
-            client.send(acp(json.dumps({"jsonrpc": "2.0", "id": None, "error": error})))
-            return
-        self._deliver(self._router.from_client(client.id, message))
+        if isinstance(message, dict):
+            self._deliver(self._router.from_client(client.id, message))
+        else:
+            client.send(_error(None, INVALID_REQUEST, "Invalid Request: no object"))
 
     def _from_agent(self, message: dict[str, Any]) -> None:
         try:
@@ -233,8 +232,13 @@ class Leader:
             return acp(text)
         except FrameError as error:
             log.warning("a message of the agent was dropped: %s", error)
-            failed = {"code": -32603, "message": f"Internal error: {error}"}
-            return acp(json.dumps({"jsonrpc": "2.0", "id": message.get("id"), "error": failed}))
+            return _error(message.get("id"), INTERNAL_ERROR, f"Internal error: {error}")
+
+
+def _error(number: Any, code: int, text: str) -> bytes:
+    """An error of JSON-RPC as a frame."""
+    error = {"code": code, "message": text}
+    return acp(json.dumps({"jsonrpc": "2.0", "id": number, "error": error}))
 
 
 async def _serve(path: Path, leader: Leader) -> int:
@@ -264,12 +268,11 @@ async def _serve(path: Path, leader: Leader) -> int:
 def run(
     core: Callable[[Callable[[dict[str, Any]], None]], Core],
     version: str,
+    path: Path,
     *,
-    socket: str | None = None,
     exit_on_disconnect: bool = True,
 ) -> int:
-    """The program: the exit code."""
-    path = socket_path(socket)
+    """The program, with its socket at ``path``: the exit code."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = LeaderLock(lock_path(path))
 

@@ -1,6 +1,6 @@
 """The seam between a turn and the hooks that a client or a file registered.
 
-`NoHooks` is what a session without any has; the engine's hooks implement the same methods.
+The engine's hooks implement it, also for a session without any.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-__all__ = ["NoHooks", "TurnHooks"]
+__all__ = ["TurnHooks"]
 
 
 class TurnHooks(Protocol):
@@ -40,30 +40,3 @@ class TurnHooks(Protocol):
     def tell(self, event: str, fields: Mapping[str, Any], prompt_id: str, /) -> None:
         """Something happened that no hook can change."""
         ...
-
-
-class NoHooks:
-    """No hooks."""
-
-    async def before(
-        self, call_id: str, name: str, arguments: Mapping[str, Any], prompt_id: str, /
-    ) -> str | None:
-        return None
-
-    async def after(
-        self,
-        call_id: str,
-        name: str,
-        arguments: Mapping[str, Any],
-        result: Mapping[str, Any] | None,
-        seconds: float,
-        backgrounded: bool,
-        /,
-    ) -> Sequence[str]:
-        return ()
-
-    async def stop(self, prompt_id: str, text: str, /) -> Sequence[str]:
-        return ()
-
-    def tell(self, event: str, fields: Mapping[str, Any], prompt_id: str, /) -> None:
-        return None

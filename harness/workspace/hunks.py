@@ -14,7 +14,7 @@ import dataclasses
 import enum
 import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from harness.workspace.linediff import Region, differences, patch, split_lines
 
@@ -188,13 +188,9 @@ class HunkTracker:
         for path, chosen in self._chosen(ids):
             file = self._files[path]
             self.accepted.add(chosen)
-            lines = split_lines(file.baseline or "")
-            for hunk in reversed(chosen):
-                lines[hunk.region.old_start : hunk.region.old_end] = split_lines(hunk.new_text)
-            text: str | None = "".join(lines)
-            if file.current is None and len(chosen) == len(file.hunks):
-                text = None
-            file.baseline = text
+            parts = [(h.region.old_start, h.region.old_end, h.new_text) for h in chosen]
+            gone = file.current is None and len(chosen) == len(file.hunks)
+            file.baseline = None if gone else _spliced(file.baseline, parts)
             self._renew(path, file, settled=chosen, reason="accepted")
             self._on_event(HunkEvent("baseline_updated", path))
 
@@ -204,13 +200,9 @@ class HunkTracker:
         for path, chosen in self._chosen(ids):
             file = self._files[path]
             self.rejected.add(chosen)
-            lines = split_lines(file.current or "")
-            for hunk in reversed(chosen):
-                lines[hunk.region.new_start : hunk.region.new_end] = split_lines(hunk.old_text)
-            text: str | None = "".join(lines)
-            if file.baseline is None and len(chosen) == len(file.hunks):
-                text = None
-            file.current = text
+            parts = [(h.region.new_start, h.region.new_end, h.old_text) for h in chosen]
+            gone = file.baseline is None and len(chosen) == len(file.hunks)
+            file.current = text = None if gone else _spliced(file.current, parts)
             self._renew(path, file, settled=chosen, reason="rejected")
             restored.append(Restored(path, text))
         return restored
@@ -355,3 +347,11 @@ def _overlapping(hunks: Iterable[Hunk], region: Region) -> Hunk | None:
         if other.old_start <= region.old_end and region.old_start <= other.old_end:
             return hunk
     return None
+
+
+def _spliced(text: str | None, parts: Sequence[tuple[int, int, str]]) -> str:
+    """A text with other lines in the place of some: from, to, what; in order."""
+    lines = split_lines(text or "")
+    for start, end, other in reversed(parts):
+        lines[start:end] = split_lines(other)
+    return "".join(lines)
