@@ -120,14 +120,17 @@ class Seam:
         self._streams = dict[_Stream, _Read]()
         self._tools = dict[str, str | None]()  # toolCallId: status
         self._event = 0
-        self._floor = 0  # the newest event the client had when the last load finished
+        self._shown = set[int]()  # events of what may pass ahead of a lost chunk, see `_old`
         self._held = list[tuple[_Update | None, bytes]]()
         self._loads = 0
         self._replayed = list[_Update]()
         self.state: SeamState = "waiting"
+        self._floor = 0  # up to here the client has everything
         for frame in frames:
             if update := _Update.parse(frame, session_id):
                 self._seen(update)
+                if not self._floor or update.text is not None or update.kind in _ENDS:
+                    self._floor = max(self._floor, update.event or 0)
 
     def load_started(self) -> None:
         """A ``session/load`` is about to be written: what arrived before is covered by its replay."""
@@ -143,7 +146,6 @@ class Seam:
         """The load has answered: frames for the client, what its replay has beyond what is known."""
         position = dict[_Stream, int]()
         lines = list[bytes]()
-        self._floor = self._event
         for update in self._replayed:
             lines += self._beyond(update, position)
         self._replayed = []
@@ -218,9 +220,12 @@ class Seam:
         return [update.line()]
 
     def _old(self, update: _Update) -> bool:
-        """Whether a replayed update is from before what the client had.  Not by the newest event
-        replayed: a tool call keeps its place in the replay but carries its newest event."""
-        return update.event is None or update.event <= self._floor
+        """Whether the client has a replayed update, or had what was said after it when the seam began.
+
+        Not by the newest event shown: one that a load brings about (the list of commands, of tasks)
+        passes ahead of the chunk that was lost before it.  Nor by the newest event replayed: a tool
+        call keeps its place in the replay but carries its newest event."""
+        return update.event is None or update.event <= self._floor or update.event in self._shown
 
     def _rest_of_chunk(self, update: _Update, text: str, position: dict[_Stream, int]) -> list[bytes]:
         read = self._streams.get(update.stream)
@@ -261,6 +266,7 @@ class Seam:
             self._tools[call] = update.update.get("status") or self._tools.get(call)
         text = update.text if text is None else text
         if text is None:
+            self._shown.add(update.event or 0)
             return
         read = self._streams.get(update.stream)
         if read is None:

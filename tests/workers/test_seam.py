@@ -27,7 +27,7 @@ class Turn:
 
         def emit(update: dict[str, Any], **meta: Any) -> None:
             nonlocal event
-            event += rng.randint(1, 3)
+            event += rng.randint(2, 3)  # a load's own news fits between, see `Lab.happen`
             events.append({"update": update, "_meta": {"eventId": f"{SESSION}-{event}", **meta}})
 
         for call in range(rng.randint(1, 3)):
@@ -99,6 +99,13 @@ def line(method: str, update: dict[str, Any], meta: dict[str, Any]) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode()
 
 
+def news_after(event: dict[str, Any]) -> bytes:
+    """What each load brings about; the real grok says it behind chunks that the load has lost."""
+    number = int(event["_meta"]["eventId"].rpartition("-")[2]) + 1
+    update = {"sessionUpdate": "available_commands_update", "availableCommands": []}
+    return line("session/update", update, {"eventId": f"{SESSION}-{number}"})
+
+
 def what_the_client_sees(frames: list[bytes]) -> tuple[list[tuple[str, str]], dict[str, Any], int]:
     """(text runs in order, final state of each tool call, completed turns)."""
     runs: list[tuple[str, str]] = []
@@ -108,6 +115,8 @@ def what_the_client_sees(frames: list[bytes]) -> tuple[list[tuple[str, str]], di
         message = json.loads(frame)
         update, kind = message["params"]["update"], message["params"]["update"]["sessionUpdate"]
         assert "isReplay" not in message["params"]["_meta"]
+        if kind == "available_commands_update":
+            continue
         if kind.endswith("_chunk"):
             text = update["content"]["text"]
             assert text
@@ -150,6 +159,8 @@ class Lab:
             chunk = self.turn.events[self.now]["update"]["sessionUpdate"].endswith("_chunk")
             if self.dropping and chunk:
                 self.dropping -= 1
+                if self.rng.random() < 0.5:
+                    lines.append(news_after(self.turn.events[self.now]))
             else:
                 self.dropping = 0  # it strikes chunks that are under way at the load, no later ones
                 lines.append(self.turn.live(self.now))
@@ -258,6 +269,25 @@ def test_a_hole_asks_for_another_load_and_nothing_is_let_through() -> None:
     seam.hold(chunk(5, "five"))
     assert text_of(seam.advance()) == "five"
     assert seam.state == "settled"
+
+
+def test_what_a_load_brings_about_does_not_hide_the_chunk_before_it() -> None:
+    """The text of a turn was missing for good: its one chunk was older than the list of commands."""
+    seam = Seam(SESSION, [])
+    seam.load_started()
+    assert seam.load_finished() == []
+    news = news_after({"_meta": {"eventId": f"{SESSION}-110"}})
+    seam.hold(news)
+    assert seam.advance() == [news]
+    end = line("session/update", {"sessionUpdate": "turn_completed"}, {"eventId": f"{SESSION}-120"})
+    seam.hold(end)
+    assert seam.advance() == []
+    assert seam.state == "hole"
+    seam.load_started()
+    seam.replay(chunk(1, "all", replay=True))
+    shown = seam.load_finished()
+    assert text_of(shown[:1]) == "all"
+    assert shown[1:] == [end]
 
 
 def test_other_sessions_and_lines_without_an_update_pass_untouched() -> None:
