@@ -105,13 +105,14 @@ class Assembly:
         journal.resources = bridge.state
         workspace.terminal.warm()
         root = await asyncio.to_thread(project_root, wishes.cwd)
+        loop = asyncio.get_running_loop()
         actor: SessionActor
         hooks: ClientHooks
 
         def asked(call: GateCall) -> None:
-            message = f"The tool `{call.name}` waits for permission."
+            message = "A call of a tool waits for permission."
             fields = {"notificationType": "permission_prompt", "message": message, "level": "info"}
-            hooks.tell("notification", fields, "")
+            loop.call_soon(hooks.tell, "notification", fields, "")  # behind the request itself
 
         trusted = wishes.trusted or folder_trusted(wishes.cwd, root, self._home, self._environ)
         gate = await asyncio.to_thread(self._gate, wishes, root, client, asked, trusted)

@@ -115,6 +115,10 @@ class ClientHooks:
         shown, short = cut(dict(arguments))
         return {"toolName": name, "toolUseId": call_id, "toolInput": shown, "toolInputTruncated": short}
 
+    def denied(self, call_id: str, name: str, arguments: Mapping[str, Any], /) -> None:
+        """Tell that a call was not permitted."""
+        self.tell(Event.PERMISSION_DENIED, self._tool(call_id, name, arguments), "")
+
     # -- the end of a turn -----------------------------------------------------------------------
     async def stop(self, prompt_id: str, text: str, /) -> Sequence[str]:
         """What keeps the turn going; nothing lets it end."""

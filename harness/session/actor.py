@@ -297,9 +297,12 @@ class SessionActor:
             self._tell_queue()
         told = endings.error_fields(end, "agent_result", "error_kind")
         why = endings.meta(end, context=not end.trigger)
+        event = endings.hook_event(end)
+        if event is not None and cancelled:
+            self._parts.hooks.tell(*event, queued.id)
         self._publish(self._updates.turn_completed(queued.id, end.reason, usage, why, told))
         self._parts.keep.ended()
-        if (event := endings.hook_event(end)) is not None:
+        if event is not None and not cancelled:
             self._parts.hooks.tell(*event, queued.id)
         for text in active.turn.waiting_texts:  # said too late for this turn
             self._queue.add(_said(text))

@@ -125,6 +125,8 @@ class Calls:
             path, changes = await self._works_on(parsed, view)
             return Prepared("run", path=path, changes=changes)
         fate = _FATES.get(str(decision.verdict), "failed")
+        if fate in ("rejected", "failed"):
+            self._hooks.denied(call.id, parsed.effective_name, parsed.arguments)
         return self._refused(call, fate, decision.text, decision.reason, decision.followup)
 
     async def _breaks_plan_mode(self, parsed: ParsedCall) -> str | None:

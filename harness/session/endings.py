@@ -126,8 +126,10 @@ def hook_event(end: End) -> tuple[str, dict[str, Any]] | None:
     if end.error is not None:
         return "stop_failure", {"error": str(end.error.kind), "errorDetails": end.error.message}
     if end.reason == "cancelled":
-        reason = "user_interrupt" if end.category == "MidTurnAbort" else "permission_rejected"
-        return "stop_cancelled", {"reason": reason, "cancelledBy": "user"}
+        if end.category == "MidTurnAbort":
+            return "stop_cancelled", {"reason": "user_interrupt", "cancelledBy": "user"}
+        fields = {"reason": "permission_rejected", "cancelledBy": "user"}
+        return "stop_cancelled", {**fields, "reasonDetails": f"{end.tool}: {end.detail}"}
     return None
 
 

@@ -37,6 +37,10 @@ class TurnHooks(Protocol):
         """What the model is to go on with; nothing lets the turn end."""
         ...
 
+    def denied(self, call_id: str, name: str, arguments: Mapping[str, Any], /) -> None:
+        """A call does not run, by its user's word or a rule's."""
+        ...
+
     def tell(self, event: str, fields: Mapping[str, Any], prompt_id: str, /) -> None:
         """Something happened that no hook can change."""
         ...

@@ -161,6 +161,7 @@ RULES = (
     Rule("result _x.ai/task/list", "result result tasks", _U, "the original keeps its tasks in a hash table"),
     Rule("_x.ai/session_notification/background_tasks", "params update tasks", _U, "the same table"),
     # -- words -----------------------------------------------------------------------------------
+    Rule("_x.ai/hooks/event", "params message", _W, _WORDS),
     Rule("session/update/tool_call_update", "params update content * content text", _W, _WORDS),
     Rule("session/update/tool_call_update", "params update rawOutput output_for_prompt", _W, _WORDS),
     Rule("session/update/tool_call_update", "params update rawOutput ** tool_output_for_prompt", _W, _WORDS),

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.fidelity.agent import Message
 from tests.fidelity.play import Play
-from tests.fidelity.scenario import scenario
+from tests.fidelity.scenario import Deviation, scenario
 from tests.fidelity.scenarios.terminal import command
 
 PERMISSION, HOOK = "session/request_permission", "_x.ai/hooks/run"
@@ -107,3 +107,39 @@ async def plan(play: Play) -> None:
         play.call("exit_plan_mode", {}),
         play.say(),
     )
+
+
+#: Every event that a client can register for.
+EVENTS = (
+    "session_start user_prompt_submit pre_tool_use post_tool_use post_tool_use_failure permission_denied "
+    "stop stop_failure stop_cancelled notification session_end"
+).split()
+
+
+#: Told of events before the first line of a session is on the disk, too.
+TRANSCRIPT = Deviation(
+    "_x.ai/hooks/event",
+    "params transcriptPath",
+    "the original leaves the path out as long as the file is not there",
+)
+
+
+@scenario(50, "events of hooks", "permissions", differs=(TRANSCRIPT,))
+async def events(play: Play) -> None:
+    """All of them: calls that work, fail, are rejected with a message and without one; a cancelled turn."""
+    registered = {event: [{"hookCallbackIds": [event], "timeout": 20}] for event in EVENTS}
+    await play.begin(yolo=False, **{"x.ai/hooks": registered})
+    answers(play, HOOK, {})
+    followup = selected("reject-once", followup_message=play.word())
+    answers(play, PERMISSION, selected("allow-once"), followup, selected("reject-once"))
+    await play.prompt(
+        play.calls(asked(play)),
+        play.call("read_file", {"target_file": f"{play.word()}.txt"}),
+        play.calls(asked(play)),
+        play.say(),
+    )
+    await play.prompt(play.calls(asked(play)))
+    turn = play.send(play.say(gate="held"))
+    await play.model.waiting("held")
+    play.agent.notify("session/cancel", {"sessionId": play.session})
+    await turn
