@@ -110,10 +110,19 @@ async def plan(play: Play) -> None:
 
 
 #: Every event that a client can register for.
-EVENTS = (
-    "session_start user_prompt_submit pre_tool_use post_tool_use post_tool_use_failure permission_denied "
-    "stop stop_failure stop_cancelled notification session_end"
-).split()
+EVENTS = [
+    "session_start",
+    "user_prompt_submit",
+    "pre_tool_use",
+    "post_tool_use",
+    "post_tool_use_failure",
+    "permission_denied",
+    "stop",
+    "stop_failure",
+    "stop_cancelled",
+    "notification",
+    "session_end",
+]
 
 
 #: Told of events before the first line of a session is on the disk, too.

@@ -11,7 +11,6 @@ from harness.model.openai import Answer, CallPart, Usage
 from harness.outcome import ToolOutput
 from harness.registry.contract import ToolKind
 from harness.session import endings
-from harness.session.gate import AskingGate, GateCall, Verdict
 from harness.session.presentation import view_call, view_result
 from harness.session.prompt import Prompt, read_prompt
 from harness.session.queue import PromptQueue, Queued
@@ -192,42 +191,3 @@ def test_errors_as_clients_read_them() -> None:
 def test_titles() -> None:
     assert endings.title("one\ntwo  three") == "one two three"
     assert endings.title(" ".join("abcdefghijklm")) == "a b c d e f g h i j"
-
-
-class Answers:
-    def __init__(self, answer: Any) -> None:
-        self.answer, self.asked = answer, 0
-
-    async def request(self, method: str, params: Any) -> dict[str, Any]:
-        self.asked += 1
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        answer: dict[str, Any] = self.answer
-        return answer
-
-
-def selected(option: str, **more: Any) -> dict[str, Any]:
-    return {"outcome": {"outcome": "selected", "optionId": option}, **more}
-
-
-@pytest.mark.parametrize(
-    ("answer", "verdict"),
-    [
-        (selected("allow-once"), Verdict.ALLOW),
-        (selected("reject-once"), Verdict.REJECT),
-        (selected("allow"), Verdict.REJECT),
-        (selected("reject-once", _meta={"followup_message": "so"}), Verdict.FOLLOWUP),
-        ({"outcome": {"outcome": "cancelled"}}, Verdict.CANCEL),
-        ({}, Verdict.REJECT),
-        ({"outcome": "selected"}, Verdict.REJECT),
-        (OSError("gone"), Verdict.REJECT),
-    ],
-)
-async def test_the_asking_gate_lets_nothing_pass_by_mistake(answer: Any, verdict: Verdict) -> None:
-    client = Answers(answer)
-    call = GateCall("c", ToolKind.EXECUTE, "run", {}, {}, "/")
-    assert (await AskingGate("S", client).decide(call)).verdict == verdict
-    assert client.asked == 1
-    harmless = GateCall("c", ToolKind.READ, "read", {}, {}, "/", read_only=True)
-    assert (await AskingGate("S", client).decide(harmless)).verdict == Verdict.ALLOW
-    assert client.asked == 1
