@@ -255,10 +255,8 @@ class Connection:
     # -- from the client -----------------------------------------------------------------------
 
     def _heard(self, web_socket: WebSocket, data: bytes) -> None:
-        if self.state not in (
-            State.LEAVING,
-            State.ENDED,
-        ):  # else not accepted: the client says it again to its successor
+        # Of a connection that has left nothing is accepted: the client says it again to the successor.
+        if self.state not in (State.LEAVING, State.ENDED):
             self._text(web_socket, data)
 
     def _text(self, web_socket: WebSocket, data: bytes) -> None:
