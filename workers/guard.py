@@ -30,7 +30,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from gateway.wire.jsonrpc import Message, replace_id
+from gateway.wire.jsonrpc import Message
 from gateway.wire.limits import LIMITS, SIZES, Limits
 from gateway.wire.questions import GateKind, closed_answer
 
@@ -114,7 +114,7 @@ class Gate:
         odd = message.error is not None or not isinstance(message.result, dict | None)
         if self.kind is GateKind.PRE_HOOK and odd:
             return self.closed("the client's answer to the hook was not understood")
-        return replace_id(message.data, self.id_raw)
+        return message.with_id(self.id_raw)
 
     def closed(self, why: str, *, cancelled: bool = False) -> bytes:
         """The engine's line that settles it without the client."""

@@ -112,6 +112,11 @@ class Message:
         span = self.spans.get(member)
         return self.data[span.start : span.end] if span else b""
 
+    def with_id(self, id_raw: bytes) -> bytes:
+        """The line with another id.  Raises KeyError when it has none."""
+        span = self.spans["id"]
+        return self.data[: span.start] + id_raw + self.data[span.end :]
+
     def changed(self, **values: bytes) -> Message:
         """The message with the values of top-level members replaced, read again from the result.
 

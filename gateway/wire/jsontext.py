@@ -39,6 +39,7 @@ _SURROGATE_HINT = re.compile(rb"\\u[dD][89a-fA-F]")
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _LONE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
 _BLANK = re.compile(r"[ \t\n\r]*")
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -233,4 +234,4 @@ def shown(name: str) -> str:
 
 def dump(value: Any) -> bytes:
     """Compact JSON in ASCII (which holds any string, lone surrogates too)."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    return _ENCODER.encode(value).encode()

@@ -8,6 +8,7 @@ them in a file.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from typing import Any, ClassVar
 
@@ -103,8 +104,8 @@ class Record:
 
     def encode(self) -> bytes:
         """The line, its end included."""
-        names = (field.name for field in dataclasses.fields(self))  # type: ignore[arg-type]
-        return dump({"record": type(self).__name__, **{name: getattr(self, name) for name in names}}) + b"\n"
+        kind = type(self).__name__
+        return dump({"record": kind, **{name: getattr(self, name) for name in _fields(kind)}}) + b"\n"
 
     @staticmethod
     def decode(line: bytes) -> Record | None:
@@ -115,14 +116,20 @@ class Record:
         values = json.loads(line)
         if not isinstance(values, dict) or not isinstance(values.get("record"), str):
             raise ValueError("not a record")
-        kind = Record._kinds.get(values.pop("record"))
-        if kind is None:
+        kind = values.pop("record")
+        if kind not in Record._kinds:
             return None
-        names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+        fields = {name: values[name] for name in _fields(kind) if name in values}
         try:
-            return kind(**{name: value for name, value in values.items() if name in names})
+            return Record._kinds[kind](**fields)
         except TypeError as error:
             raise ValueError(str(error)) from error
+
+
+@functools.cache
+def _fields(kind: str) -> tuple[str, ...]:
+    """The fields of a kind of record, which each line of a busy journal is written with."""
+    return tuple(field.name for field in dataclasses.fields(Record._kinds[kind]))  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
