@@ -1,8 +1,10 @@
 # make up     everything that is needed, then start and wait until it is ready
 # make test   everything that the tests need, then all checks and tests
+# make test-embedded  the suites of gateway, guard and Pi on the embedded engine (EMBEDDED_TESTS)
 # make check  formatting, lint, types
 # make bench  the figures of docs/operations.md, measured on this machine
-# make chaos  the whole kill matrix; writes docs/chaos.md (CHAOS_ROUNDS, CHAOS_JOBS)
+# make chaos  the whole kill matrix; writes docs/chaos.md (CHAOS_ROUNDS, CHAOS_JOBS), or with
+#             CHAOS_ENGINE=harness that of the embedded engine
 # make down   stop
 # make lock   choose new versions of the dependencies
 #
@@ -39,8 +41,10 @@ TEST_JOBS ?= 2
 
 CHAOS_ROUNDS ?= 1
 CHAOS_JOBS ?= 4
+CHAOS_ENGINE ?= grok
+CHAOS_PAGE := $(if $(filter harness,$(CHAOS_ENGINE)),docs/chaos-embedded.md,docs/chaos.md)
 
-.PHONY: up down test check bench chaos lock
+.PHONY: up down test test-embedded check bench chaos lock
 
 up: .venv/installed
 	.venv/bin/grok-gateway up
@@ -51,13 +55,20 @@ down: .venv/installed
 test: check $(GROK_STAMP) $(PI_STAMP)
 	.venv/bin/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
+# The suites of gateway, guard and Pi once more, with the embedded engine in the place of grok.
+EMBEDDED_TESTS ?= tests/e2e tests/pi tests/chaos
+test-embedded: .venv/installed-test $(GROK_STAMP) $(PI_STAMP)
+	GROK_GATEWAY_TEST_ENGINE=harness .venv/bin/python -m pytest -n $(TEST_JOBS) --dist loadfile \
+	  --no-loadscope-reorder $(EMBEDDED_TESTS)
+
 check: .venv/installed-test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
 chaos: .venv/installed-test $(GROK_STAMP)
-	.venv/bin/python -m tests.chaos --jobs $(CHAOS_JOBS) --rounds $(CHAOS_ROUNDS) --write docs/chaos.md
+	.venv/bin/python -m tests.chaos --engine $(CHAOS_ENGINE) --jobs $(CHAOS_JOBS) --rounds $(CHAOS_ROUNDS) \
+	  --write $(CHAOS_PAGE)
 
 bench: .venv/installed
 	.venv/bin/grok-gateway bench

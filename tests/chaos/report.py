@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 
 from tests.chaos.cell import FAIL_OPEN, Result
-from tests.chaos.matrix import DROPPED, MOMENTS, VICTIMS, WAYS, Cell
+from tests.chaos.matrix import MOMENTS, VICTIMS, WAYS, Cell, dropped
 from tests.chaos.scene import hook_limit
 
 __all__ = ["figures", "page", "table"]
@@ -55,21 +55,27 @@ def _resumes_a_stream(cell: Cell) -> bool:
     return cell.victim in ("worker", "bridge") and cell.moment in ("streaming", "two_sessions")
 
 
-def page(results: list[Result], rounds: int, minutes: float, seen: int, control: int) -> str:
-    """docs/chaos.md.  ``seen`` of ``control`` cells failed open with the guard taken out."""
+def page(results: list[Result], rounds: int, minutes: float, control: list[Result] | None) -> str:
+    """docs/chaos.md, or docs/chaos-embedded.md.  ``control``: results with the guard taken out; None for
+    the embedded engine."""
     broken = [f"- `{r.cell}`: {problem}" for r in results for problem in r.problems]
-    dropped = [f"- {victim} {way}: {why}." for (victim, way), why in DROPPED.items()]
+    left_out = dropped(embedded=control is None)
+    not_run = [f"- {victim} {way}: {why}." for (victim, way), why in left_out.items()]
     fail_open = sum(FAIL_OPEN in problem for r in results for problem in r.problems)
     unanswered = sum("unanswered" in problem for r in results for problem in r.problems)
+    title, command, engine = "The kill matrix", "make chaos", "Real grok"
+    if control is None:
+        title, command = f"{title} on the embedded engine", f"{command} CHAOS_ENGINE=harness"
+        engine = "The embedded engine"
     return f"""\
-# The kill matrix
+# {title}
 
-`make chaos` writes this page.  Real grok, {rounds} round(s), {len(results)} cells, {minutes:.0f} minutes.
+`{command}` writes this page.  {engine}, {rounds} round(s), {len(results)} cells, {minutes:.0f} minutes.
 A hook fails open after {hook_limit():g} s here; each cell waits longer than that before it is judged.
 
 **{fail_open} fail-opens, {unanswered} unanswered requests, {len(broken)} broken promises.**
 
-With the guard taken out, {seen} of {control} control cells let a forbidden tool run.
+{_control(control)}
 
 Each cell brings a client to a moment, strikes one process, and then demands: no tool ran that the
 client did not allow; every request was answered on its socket or its resume, or the socket closed; no
@@ -79,8 +85,18 @@ works on the same sessions; nothing is left after `down`.
 {table(results)}
 
 Not run, because equal to another cell:
-{chr(10).join(dropped)}
+{chr(10).join(not_run)}
 
 {figures(results)}
 {chr(10).join(["", "Broken:", *broken]) if broken else ""}
 """
+
+
+def _control(control: list[Result] | None) -> str:
+    if control is None:
+        return (
+            "There is no control run with the guard taken out: this engine denies what nobody answers.\n"
+            "That the matrix sees a tool that runs unasked is shown on the real grok ([chaos.md](chaos.md))."
+        )
+    seen = sum(any(FAIL_OPEN in problem for problem in result.problems) for result in control)
+    return f"With the guard taken out, {seen} of {len(control)} control cells let a forbidden tool run."

@@ -20,6 +20,7 @@ async def test_cell(cell: Cell, model: ScriptedModel, engine_binary: Path) -> No
 
 
 @pytest.mark.grok
+@pytest.mark.original("it denies what nobody answers, with or without the guard")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("cell", CONTROL, ids=str)
 async def test_without_the_guard_a_forbidden_tool_runs(
