@@ -70,8 +70,11 @@ async def test_a_gate_open_at_the_kill_of_its_worker_lets_nothing_run(
     pi.answer(dialog, {"value": "Allow"})  # for a call that is dead by now
     await pi.until(lambda r: r["type"] == "agent_settled", start)
     end = last_message(pi.records[start:])
-    assert end["stopReason"] == "error"
-    assert "did not run" in end["errorMessage"]
+    if real.embedded:  # the call was denied as soon as its judge was gone, and the turn went on
+        assert end["stopReason"] == "stop"
+    else:
+        assert end["stopReason"] == "error"
+        assert "did not run" in end["errorMessage"]
     assert not marker.exists()
     assert not any(r["type"] == "auto_retry_start" for r in pi.records)
     pi.person = lambda request: {"value": "Allow"}
