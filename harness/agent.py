@@ -180,7 +180,7 @@ class Agent:
             self._setup("session/new", phase, session_id)
         await self.residents.make(wishes, self._defaults.effort)
         self._warming = asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "aiohttp"))
-        self.say_later(lambda: self._session_ready(session_id, servers))
+        self.say_later(lambda: self._session_ready(session_id, servers, meta))
 
     def _wishes(
         self, session_id: str, cwd: str, meta: Mapping[str, Any], endpoint: Endpoint
@@ -198,24 +198,15 @@ class Agent:
             hooks=meta.get("x.ai/hooks"),
         )
 
-    def _session_ready(self, session_id: str, servers: list[Any]) -> None:
+    def _session_ready(self, session_id: str, servers: list[Any], meta: Mapping[str, Any]) -> None:
         """What a client hears behind the answer to its request."""
         held = self.sessions.get(session_id)
         if held is None:
             return
         for phase in ("git_discovery", "finalize_response", "response_ready"):
             self._setup("session/new", phase, session_id)
-        self._tell_servers(session_id, servers)
+        self.residents.assembly.serve(session_id, servers, meta)
         held.actor.announce()
-
-    def _tell_servers(self, session_id: str, servers: list[Any]) -> None:
-        for server in servers:
-            name = server.get("name") if isinstance(server, dict) else None
-            status = {"sessionId": session_id, "name": name, "status": "unavailable", "reason": "unsupported"}
-            detail = "this engine has no MCP client"
-            self.client.notify("_x.ai/mcp/server_status", {**status, "detail": detail})
-        ready = {"sessionId": session_id, "mcpToolCount": 0, "elapsedMs": 0}
-        self.client.notify("_x.ai/mcp_initialized", ready)
 
     def _opened(self, session_id: str) -> dict[str, Any]:
         held = self.sessions[session_id]
@@ -256,6 +247,7 @@ class Agent:
             if held.cwd != cwd:
                 raise not_here()
             self.residents.attach(held, self._wishes(session_id, cwd, meta, held.actor.endpoint))
+            self.residents.assembly.serve(session_id, servers, meta, anew=False)
             return held
 
         def wish(summary: Summary) -> SessionWishes:
@@ -263,7 +255,7 @@ class Agent:
             return self._wishes(session_id, cwd, meta, known or self.default_endpoint())
 
         held = await self.residents.restore(session_id, cwd, wish, self._defaults.effort)
-        self._tell_servers(session_id, servers)
+        self.residents.assembly.serve(session_id, servers, meta)
         return held
 
     def _reopened_answer(self, session_id: str, meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import datetime
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from harness import tool_settings
 from harness.hook_runner import ClientHooks
 from harness.hooks import HookError, Hooks, parse_hooks
+from harness.mcp.servers import SessionServers
 from harness.model.client import ChatClient
 from harness.permissions import GrantStore, Mode, PermissionGate, load_settings, parse_mode, project_root
 from harness.permissions.sources import folder_trusted
@@ -73,6 +74,7 @@ class Assembly:
         self._folders: dict[str, Path] = {}
         self._journals: dict[str, Journal] = {}
         self._guards: dict[str, tuple[PermissionGate, ClientHooks]] = {}
+        self._servers: dict[str, SessionServers] = {}
         self._usual: dict[str, Mode] = {}  # what holds when nothing is being planned
         self.store = Store(home)
         self._ops = WorkspaceOps(
@@ -145,6 +147,9 @@ class Assembly:
         if plan.active:
             gate.set_mode(Mode.PLAN)
         self._guards[wishes.id] = (gate, hooks)
+        servers = self._servers[wishes.id] = SessionServers(
+            wishes.id, wishes.cwd, folder, self._environ, bridge, client.notify, lambda: actor.announce()
+        )
         actor = SessionActor(
             SessionParts(
                 id=wishes.id,
@@ -163,6 +168,7 @@ class Assembly:
                 changed=lambda: self._changed(wishes.id),
                 set_plan_mode=set_plan_mode,
                 plan_mode=plan,
+                servers_ready=servers.ready,
                 turn_began=lambda shown: self._ops.begin_prompt(wishes.id, shown),
                 turn_ended=lambda: self._ops.end_prompt(wishes.id),
             )
@@ -187,8 +193,20 @@ class Assembly:
             if gate.mode is not Mode.PLAN:
                 gate.set_mode(Mode.BYPASS)
 
+    def serve(
+        self, session_id: str, entries: Sequence[object], meta: Mapping[str, Any], *, anew: bool = True
+    ) -> None:
+        """Have the MCP servers that a client names; see `SessionServers.use`."""
+        self._servers[session_id].use(entries, meta, anew=anew)
+
+    def servers(self, session_id: str) -> list[dict[str, Any]]:
+        """The MCP servers of a session as a client's list shows them."""
+        return self._servers[session_id].rows()
+
     async def drop(self, session_id: str) -> None:
         """A session that was closed has no workspace any more."""
+        if (servers := self._servers.pop(session_id, None)) is not None:
+            await servers.close()
         self._bridges.pop(session_id, None)
         self._folders.pop(session_id, None)
         self._guards.pop(session_id, None)
@@ -197,7 +215,8 @@ class Assembly:
             journal.close()
 
     async def close(self) -> None:
-        await self._ops.close()
+        servers = [one.close() for one in self._servers.values()]
+        await asyncio.gather(*servers, self._ops.close())
         for journal in self._journals.values():
             journal.close()
         await self._model.close()

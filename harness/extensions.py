@@ -127,7 +127,21 @@ async def _commands(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _mcp(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
-    return {"servers": [], "sessionMcpResolved": True}
+    session_id = str(params.get("sessionId"))
+    if session_id not in agent.sessions:
+        return {"servers": []}
+    return {"servers": agent.residents.assembly.servers(session_id), "sessionMcpResolved": True}
+
+
+async def _update_mcp(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Other servers for a session, and no others than these."""
+    session_id, servers = agent.held(params).actor.id, params.get("mcpServers")
+    if not isinstance(servers, list):
+        raise invalid_params("missing field `mcpServers`")
+    meta = params.get("_meta")
+    wishes = meta if isinstance(meta, dict) else {}
+    agent.say_later(lambda: agent.residents.assembly.serve(session_id, servers, wishes))
+    return {"ok": True}
 
 
 async def _rename(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,6 +232,7 @@ _WRAPPED: Mapping[str, Method] = {
     "x.ai/session/list": _session_list,
     "x.ai/models/list": _models,
     "x.ai/mcp/list": _mcp,
+    "x.ai/session/update_mcp_servers": _update_mcp,
     "x.ai/task/list": _tasks,
     "x.ai/task/kill": _kill,
     "x.ai/terminal/background": _background,

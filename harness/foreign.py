@@ -8,14 +8,14 @@ foreign server does not know how much a model can read.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from harness.limits import SIZES
 from harness.outcome import Completeness, ToolOutput
 from harness.registry.contract import CallContext, ToolKind, ToolSpec
 
-__all__ = ["ForeignTool", "Handler", "as_output"]
+__all__ = ["ForeignTool", "Handler", "ToolServers", "as_output"]
 
 Handler = Callable[[Mapping[str, Any], CallContext], Awaitable[Any]]
 
@@ -31,8 +31,10 @@ class ForeignTool:
         *,
         description: str = "",
         namespace: str = "MCP",
+        server: str = "",
     ) -> None:
         self._handler = handler
+        self.server = server
         self._spec = ToolSpec(
             namespace=namespace,
             id=name,
@@ -40,6 +42,7 @@ class ForeignTool:
             description=_cut(description, SIZES.mcp_description),
             input_schema=schema,
             verbatim=True,
+            shown=lambda given: {"variant": "MCPTool", "tool_name": name, "tool_input": given},
         )
 
     @property
@@ -48,6 +51,24 @@ class ForeignTool:
 
     async def run(self, arguments: Mapping[str, Any], context: CallContext) -> ToolOutput:
         return as_output(await self._handler(arguments, context))
+
+
+async def _nowhere(_: str) -> str:
+    return ""
+
+
+class ToolServers:
+    """What the tools that find and call those of servers know of them.
+
+    ``own`` are the names of the session's other tools.  ``connecting``: servers whose tools may still come;
+    ``seek`` waits for a server whose tool is missing, and says why it still is.
+    """
+
+    def __init__(self) -> None:
+        self.tools: Mapping[str, ForeignTool] = {}
+        self.own: frozenset[str] = frozenset()
+        self.connecting: Callable[[], Sequence[str]] = tuple
+        self.seek: Callable[[str], Awaitable[str]] = _nowhere
 
 
 def as_output(value: Any) -> ToolOutput:

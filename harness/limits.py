@@ -97,6 +97,21 @@ class EngineLimits:
     grants_lock: float = _row(5, "another session writes remembered grants; a slow disk needs 100 ms for it")
     grants_look: float = _row(0.01, "pause between two tries for the lock of the grants")
 
+    # -- MCP servers ---------------------------------------------------------------------------------
+    mcp_startup: float = _row(30, "start, handshake and list of tools of a server whose client names no time")
+    mcp_call: float = _row(6_000, "a call of a server's tool, which may wait for a person")
+    mcp_longest: float = _row(86_400, "the longest time that a client may name for one of its servers")
+    mcp_turn: float = _row(3, "a turn waits for servers that still connect; slower ones come later")
+    mcp_connect: float = _row(10, "a connection to a server; a local one takes a millisecond")
+    mcp_notice: float = _row(2, "what a server is told and need not answer: a cancel, an answer to its ping")
+    mcp_goodbye: float = _row(1, "telling an HTTP server that its session is over")
+    mcp_eof: float = _row(1, "a server's process ends by itself when its input is closed")
+    mcp_terminate: float = _row(1, "TERM to KILL, and KILL to its end, for a server's process and its group")
+    mcp_settle: float = _row(2, "a stream that lived longer was a good one: the pauses start anew")
+    mcp_gather: float = _row(0.1, "several changes of a server's tools are read as one")
+    mcp_listen_first: float = _row(0.5, "before a server's own stream is opened again; the pauses double")
+    mcp_listen_last: float = _row(30, "the longest of these pauses")
+
 
 class EngineSizes:
     """Bytes, characters, lines or items; the reason says which."""
@@ -214,6 +229,20 @@ class EngineSizes:
     config_file: int = _size(1 << 20, "bytes of a file with rules or grants")
     rule_pattern: int = _size(4_096, "characters of one rule")
     grant_prompt: int = _size(8_192, "characters of a command that can be remembered")
+
+    # -- MCP servers ---------------------------------------------------------------------------------
+    mcp_servers: int = _size(64, "servers of one session; each is a connection or a process")
+    mcp_tools: int = _size(1_000, "tools of one server; more are left out")
+    mcp_schema: int = _size(32 << 10, "characters of a tool's schema; one that is longer is left out")
+    mcp_pages: int = _size(100, "pages of a list of tools; a server that turns in a circle is stopped")
+    mcp_message: int = _size(16 << 20, "bytes of one message of a server")
+    mcp_unread: int = _size(32 << 20, "bytes that a server's process has not read; it is given up then")
+    mcp_complaint: int = _size(1_000, "bytes of what a server says about its failure")
+    mcp_token: int = _size(1_024, "characters of the id that an HTTP server gives its session")
+    mcp_errands: int = _size(16, "answers on their way to one server; a flood of requests gets no more")
+    mcp_instructions: int = _size(2_048, "characters of what a server says of itself, told to the model")
+    mcp_name: int = _size(64, "characters of a tool's full name; model endpoints take no more")
+    mcp_found: int = _size(5, "tools that a search shows when nothing is asked for")
 
     # -- leader, bridge ------------------------------------------------------------------------------
     frame: int = _size(64 << 20, "bytes of one message; the gateway's own limit is lower")

@@ -182,8 +182,8 @@ class Residents:
         stamp = {name: meta[name] for name in ("x.ai/leaderClientId", "x.ai/persist") if name in meta}
         cursor = str(meta.get("cursor") or "").rpartition("-")[2]
         after = int(cursor) if cursor.isdecimal() else None
-        running = held.actor.running_prompt is not None
-        for method, params in replay(entries, running=running, after=after, stamp=stamp):
+        running, asked = held.actor.running_prompt is not None, held.actor.asked_calls
+        for method, params in replay(entries, running=running, asked=asked, after=after, stamp=stamp):
             self._client.notify(method, params)
 
     def row(self, session_id: str) -> dict[str, Any]:

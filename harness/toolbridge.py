@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness import reminders
-from harness.foreign import ForeignTool, Handler
+from harness.foreign import ForeignTool, Handler, ToolServers
 from harness.limits import SIZES
 from harness.outcome import Completeness, FaultKind, Notification, ToolFault, ToolOutput
 from harness.registry.arguments import ArgumentError, adapt, read_objects
@@ -64,7 +64,7 @@ class ParsedCall:
         """The input as a client is shown it: tagged, canonical, in the schema's order."""
         spec = self.tool.spec
         if spec.verbatim:
-            return dict(self.arguments)
+            return spec.shown(dict(self.arguments)) if spec.shown is not None else dict(self.arguments)
         given = {**spec.shown_defaults, **self.arguments}
         if spec.shown is not None:
             given = spec.shown(given)
@@ -100,6 +100,7 @@ class ToolBridge:
         self._session = session
         self.resources = resources or Resources()
         self._sources: list[ReminderSource] = [self._completions, self._new_skills]
+        self._extend()
 
     # -- the toolset -------------------------------------------------------------------------------
 
@@ -113,9 +114,13 @@ class ToolBridge:
         self._extend()
 
     def definitions(self, *, built_in_only: bool = False) -> list[dict[str, Any]]:
-        """Function definitions for a model's request, in the toolset's order."""
-        tools = (tool for tool in self._toolset.tools if not (built_in_only and tool.layer != "baseline"))
-        return [tool.definition() for tool in tools]
+        """Function definitions for a model's request, in the toolset's order.
+
+        Tools of servers may be many: where the session has a tool that calls others, they are behind it.
+        """
+        behind = any(tool.spec.kind is ToolKind.USE_TOOL for tool in self._toolset.tools)
+        hidden = ("mcp", "hub") if built_in_only else ("mcp",) if behind else ()
+        return [tool.definition() for tool in self._toolset.tools if tool.layer not in hidden]
 
     def why_absent(self, tool: str) -> Reason | None:
         return self._toolset.why_absent(tool)
@@ -143,8 +148,28 @@ class ToolBridge:
         self._extend()
         return gone
 
+    def serve(self, server: str, tools: Sequence[ForeignTool]) -> None:
+        """Have these tools of a server and no others of it."""
+        self._foreign = {
+            name: chosen for name, chosen in self._foreign.items() if not name.startswith(f"{server}__")
+        }
+        self._foreign |= {tool.spec.id: Chosen(tool, tool.spec.id, {}, layer="mcp") for tool in tools}
+        self._extend()
+
+    def tool_servers(self) -> ToolServers:
+        """What the tools that call those of servers know of them."""
+        return self.resources.get(ToolServers)
+
+    def tool_name(self, kind: ToolKind) -> str:
+        """What the client calls the session's own tool of a kind; empty when there is none."""
+        return self._toolset.names.tool(kind)
+
     def _extend(self) -> None:
         self._toolset = extended(self._base, tuple(self._foreign.values()))
+        served = self.tool_servers()
+        tools = {tool.name: tool.tool for tool in self._toolset.tools if tool.layer == "mcp"}
+        served.tools = {name: tool for name, tool in tools.items() if isinstance(tool, ForeignTool)}
+        served.own = frozenset(tool.name for tool in self._toolset.tools) - served.tools.keys()
 
     # -- a call ------------------------------------------------------------------------------------
 

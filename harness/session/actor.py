@@ -208,6 +208,11 @@ class SessionActor:
         return self._active.queued.id if self._active else None
 
     @property
+    def asked_calls(self) -> frozenset[str]:
+        """Calls that wait to be allowed."""
+        return self._active.calls.asked if self._active else frozenset()
+
+    @property
     def context_tokens(self) -> int:
         return self._state.tokens()
 

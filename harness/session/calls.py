@@ -71,10 +71,15 @@ class Calls:
         self._interjected = interjected
         self._set_plan_mode, self._plan_mode = set_plan_mode, plan_mode
         self._parsed: dict[str, ParsedCall] = {}
-        self._waiting_for_client: set[str] = set()
+        self._waiting_for_client: dict[str, str] = {}  # what for, by call
         self.running: dict[str, asyncio.Event] = {}  #: set when the call has its result
         self.plan: Sequence[Mapping[str, Any]] = ()  #: the newest list of steps
         self.cancelled = asyncio.Event()
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """Calls that wait to be allowed."""
+        return frozenset(call for call, kind in self._waiting_for_client.items() if kind == "permission")
 
     def cancel(self) -> None:
         """The turn has ended: waits of the client's are over, nothing more is told."""
@@ -277,12 +282,12 @@ class Calls:
 
     # -- the client ----------------------------------------------------------------------------------
     def _pending(self, call_id: str, kind: str) -> None:
-        self._waiting_for_client.add(call_id)
+        self._waiting_for_client[call_id] = kind
         self._publish(self._updates.pending(call_id, kind))
 
     def _resolved(self, call_id: str) -> None:
         if call_id in self._waiting_for_client:
-            self._waiting_for_client.discard(call_id)
+            del self._waiting_for_client[call_id]
             self._publish(self._updates.resolved(call_id))
 
     async def ask(self, call_id: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:

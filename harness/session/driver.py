@@ -55,6 +55,7 @@ class SessionParts:
     rests: Callable[[], None] = lambda: None  #: a turn has ended
     set_plan_mode: Callable[[bool], None] = lambda _: None
     plan_mode: PlanMode | None = None
+    servers_ready: Callable[[], Awaitable[str]] | None = None  #: what the model has not heard of them
     turn_began: Callable[[str], object] = lambda _: None
     turn_ended: Callable[[], Awaitable[object]] | None = None
 
@@ -105,6 +106,8 @@ class TurnDriver:
         """From the first message to the end, which a failure of our own is, too."""
         try:
             step = self.turn.begin(message)
+            if self._parts.servers_ready is not None and (news := await self._parts.servers_ready()):
+                self._state.conversation.add_user(news)
             while not isinstance(step, End):
                 step = await self._take(step)
         except Exception as error:

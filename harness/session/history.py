@@ -8,7 +8,7 @@ commands) is not.  Chunks of one text are kept as one entry, updates of one call
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.session.updates import SESSION_UPDATE, Update
@@ -113,11 +113,6 @@ class _Call:
         if card is not None:
             self.update["_meta"] = card
 
-    @property
-    def waits(self) -> bool:
-        """It waits to be allowed: whoever loads the session is asked, and told of it there."""
-        return self.update.get("status") in (None, "pending")
-
     def shown(self, *, running: bool) -> dict[str, Any]:
         status = self.update.get("status")
         if status not in _ENDED:
@@ -135,23 +130,26 @@ def replay(
     entries: Iterable[Entry],
     *,
     running: bool = False,
+    asked: Collection[str] = (),
     after: int | None = None,
     stamp: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Methods and parameters of what a load shows.
 
-    A call stands where its last news came.  ``running``: a turn goes on, and calls of it, too.  ``after``:
-    only what came behind this event.  ``stamp`` goes into the ``_meta`` of each.
+    A call stands where its last news came.  ``running``: a turn goes on, and calls of it, too.  ``asked``:
+    calls that wait to be allowed: whoever loads the session is asked, and told of them there.  ``after``:
+    only what came behind this event, which is news then and not marked.  ``stamp`` goes into the ``_meta``
+    of each.
     """
     shown, turn = _gathered(entries)
-    marks = {"isReplay": True, **(stamp or {})}
+    marks = {**({"isReplay": True} if after is None else {}), **(stamp or {})}
     for item in shown:
         if item is None:
             continue
         kept, call = item
         if after is not None and (event_of(kept) or 0) <= after:
             continue
-        if call and call.waits and running and call.turn == turn:
+        if call and call.update["toolCallId"] in asked and running and call.turn == turn:
             continue
         params = kept["params"]
         update = call.shown(running=running and call.turn == turn) if call else params["update"]

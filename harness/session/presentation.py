@@ -114,6 +114,7 @@ _CALLS: Mapping[ToolKind, Callable[[Arguments], CallView]] = {
     ToolKind.ASK_USER: _ask,
     ToolKind.ENTER_PLAN: lambda a: CallView("other", "Plan: Enter"),
     ToolKind.EXIT_PLAN: lambda a: CallView("other", "Plan: Exit"),
+    ToolKind.SEARCH_TOOL: lambda a: CallView("other", f'Search tools: "{a.get("query", "")}"'),
     ToolKind.USE_TOOL: lambda a: CallView("other", str(a.get("tool_name", ""))),
 }
 
@@ -215,6 +216,7 @@ _RESULTS: Mapping[str, Callable[[ToolOutput], ResultView]] = {
     "KillTask": _task,
     "Monitor": _bare,
     "MCP": _bare,
+    "SearchTool": lambda output: ResultView(output.is_error, text_content(output.prompt)),
 }
 
 

@@ -25,6 +25,7 @@ _FAMILIES = (
     "todo",
     "plan_mode",
     "ask",
+    "servers",
     "opencode",
 )
 

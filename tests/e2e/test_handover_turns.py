@@ -195,7 +195,6 @@ async def test_background_work_of_an_idle_session_goes_on(real: Gateway) -> None
     await again.close()
 
 
-@pytest.mark.original("it has no MCP client yet")
 async def test_a_parked_lent_call_is_waited_for(real: Gateway) -> None:
     client, bridge = await real.with_own_worker(lent)
     token = secrets.token_hex(16)

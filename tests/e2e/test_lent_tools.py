@@ -17,7 +17,6 @@ from tests.e2e.gateway import Gateway
 from tests.engines.scripted_model import ScriptedModel
 
 CALL = "_x.ai/mcp/sdk_call"
-NO_MCP = pytest.mark.original("it has no MCP client yet")
 TOOL = {
     "name": "echo",
     "description": "Says it again",
@@ -62,7 +61,6 @@ def use(model: ScriptedModel, text: str) -> str:
 
 
 @pytest.mark.grok
-@NO_MCP
 async def test_a_lent_tool_is_called_and_answers(shared: Gateway, model: ScriptedModel) -> None:
     lender = Lender(lambda call: said(f"echo: {call['params']['arguments']['text']}"))
     client, session = await lender.session(shared)
@@ -75,7 +73,6 @@ async def test_a_lent_tool_is_called_and_answers(shared: Gateway, model: Scripte
 
 
 @pytest.mark.grok
-@NO_MCP
 @pytest.mark.parametrize(
     "result", [said("it broke", isError=True), {"error": {"code": -32000, "message": "it broke"}}, {}]
 )
@@ -90,7 +87,6 @@ async def test_a_failing_tool_runs_once(shared: Gateway, model: ScriptedModel, r
 
 
 @pytest.mark.grok
-@NO_MCP
 async def test_a_parked_call_outlives_the_front(real: Gateway, model: ScriptedModel) -> None:
     lender = Lender(lambda call: SILENT)
     client, session = await lender.session(real)
@@ -110,7 +106,6 @@ async def test_a_parked_call_outlives_the_front(real: Gateway, model: ScriptedMo
 
 
 @pytest.mark.grok
-@NO_MCP
 async def test_cancel_gives_a_parked_call_up(shared: Gateway, model: ScriptedModel) -> None:
     lender = Lender(lambda call: SILENT)
     client, session = await lender.session(shared)

@@ -91,7 +91,7 @@ def test_a_call_is_shown_once_where_its_last_news_came() -> None:
     assert text["content"]["text"] == "x"
 
 
-def test_a_call_without_an_end_failed_with_its_turn_and_is_left_out_while_it_waits() -> None:
+def test_a_call_without_an_end_failed_with_its_turn_and_is_left_out_while_it_waits_to_be_allowed() -> None:
     updates = Updates(SESSION)
     told = entries(
         updates.tool_call("c", "t", {}, None),
@@ -99,8 +99,8 @@ def test_a_call_without_an_end_failed_with_its_turn_and_is_left_out_while_it_wai
         updates.tool_call("c", "t", {}, None),  # a model that numbers its calls anew in each turn
         updates.tool_call("d", "t", {}, None),
     )
-    calls = [u for u in shown(told, running=True) if u["sessionUpdate"] == "tool_call"]
-    assert [call["status"] for call in calls] == ["failed"]
+    calls = [u for u in shown(told, running=True, asked={"d"}) if u["sessionUpdate"] == "tool_call"]
+    assert [(call["toolCallId"], call["status"]) for call in calls] == [("c", "failed"), ("c", "pending")]
     assert {u.get("status") for u in shown(told)} == {"failed", None}
 
 
@@ -113,6 +113,7 @@ def test_replays_are_marked_and_stamped_and_begin_behind_a_cursor() -> None:
     assert all(params["_meta"]["x.ai/leaderClientId"] == "x" for _, params in found)
     (behind,) = replay(told, after=1)
     assert behind[1]["update"]["content"]["text"] == "b"
+    assert "isReplay" not in behind[1]["_meta"]  # to this client it is news
 
 
 def test_what_a_process_left_is_found() -> None:
