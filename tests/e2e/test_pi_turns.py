@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import base64
+import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable
