@@ -19,6 +19,11 @@ from tests.fidelity.scenario import Scenario
 __all__ = ["Outcome", "form_of", "play_all", "play_both"]
 
 
+#: The original's leader loses a message of a bridge now and then (about one connection in fifty under
+#: load), and the play waits in vain: it is played again.
+_TRIES = 3
+
+
 @dataclasses.dataclass
 class Outcome:
     scenario: Scenario
@@ -68,12 +73,15 @@ async def play_both(
     ``env`` is added to the environment of both.
     """
     started = time.monotonic()
-    async with stage(Path(tempfile.mkdtemp(prefix="fid", dir="/tmp"))) as folder:
-        plays = (
-            perform(scenario, ENGINES[name], seed, folder / str(place), env)
-            for place, name in enumerate(engines)
-        )
-        recordings = list(await asyncio.gather(*plays))
+    for _ in range(_TRIES):
+        async with stage(Path(tempfile.mkdtemp(prefix="fid", dir="/tmp"))) as folder:
+            plays = (
+                perform(scenario, ENGINES[name], seed, folder / str(place), env)
+                for place, name in enumerate(engines)
+            )
+            recordings = list(await asyncio.gather(*plays))
+        if not (scenario.led and any(r.failure for r in recordings if r.engine == "grok")):
+            break
     forms = [form_of(scenario, recording) for recording in recordings]
     found = differences(*forms) if len(forms) == 2 else []
     return Outcome(scenario, recordings, found, time.monotonic() - started)
