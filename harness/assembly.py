@@ -133,12 +133,21 @@ class Assembly:
         )
         bridge.resources.insert(HiddenFiles(lambda: gate.hidden_globs))
         plan = bridge.resources.get(PlanMode)
-        self._usual[wishes.id] = gate.mode
+        started = self._usual[wishes.id] = gate.mode
         plan.path = gate.plan_file = str(folder / "plan.md")
 
         def set_plan_mode(active: bool) -> None:
             plan.active = active
             gate.set_mode(Mode.PLAN if active else self._usual[wishes.id])
+
+        def approves() -> bool:
+            return self._usual[wishes.id] is Mode.BYPASS
+
+        def approve(wish: bool) -> bool:
+            asking = Mode.DEFAULT if started is Mode.BYPASS else started
+            self._usual[wishes.id] = gate.settings.clamped(Mode.BYPASS if wish else asking)
+            set_plan_mode(plan.active)
+            return approves()
 
         def publish(session_id: str, update: Update) -> None:
             journal.record(update)
@@ -169,6 +178,8 @@ class Assembly:
                 set_plan_mode=set_plan_mode,
                 plan_mode=plan,
                 servers_ready=servers.ready,
+                approves=approves,
+                approve=approve,
                 turn_began=lambda shown: self._ops.begin_prompt(wishes.id, shown),
                 turn_ended=lambda: self._ops.end_prompt(wishes.id),
             )

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from harness.acp import INTERNAL_ERROR, AcpError, invalid_params, method_not_found
+from harness.session.commands import COMMANDS
+from harness.session.prompt import Prompt
 
 if TYPE_CHECKING:
     from harness.agent import Agent
@@ -52,6 +54,17 @@ async def _interject(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
     said = str(interjection) if interjection is not None else None
     agent.say_later(lambda: held.actor.interject(text, said))
     return {"status": "queued"}
+
+
+async def _compact(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
+    """As the command, with its place in the queue."""
+    session_id = params.get("sessionId", params.get("session_id"))
+    focus = params.get("userContext")
+    text = f"/compact {focus}" if isinstance(focus, str) and focus.strip() else "/compact"
+    outcome = await agent.held({"sessionId": session_id}).actor.prompt(Prompt(text, text))
+    if outcome.error is not None:
+        raise AcpError(*outcome.error)
+    return {}
 
 
 # -- what is known ---------------------------------------------------------------------------------
@@ -123,7 +136,7 @@ async def _models(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _commands(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
     held = agent.sessions.get(str(params.get("sessionId")))
-    return {"commands": [], "tools": held.actor.tool_names if held else []}
+    return {"commands": list(COMMANDS), "tools": held.actor.tool_names if held else []}
 
 
 async def _mcp(agent: Agent, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,6 +252,7 @@ _WRAPPED: Mapping[str, Method] = {
 }
 _BARE: Mapping[str, Method] = {
     "x.ai/session/usage": _usage,
+    "x.ai/compact_conversation": _compact,
     "x.ai/session/rename": _rename,
     "x.ai/session/updates": _updates,
     "x.ai/session/close": _close,

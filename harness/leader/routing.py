@@ -59,12 +59,12 @@ class To(NamedTuple):
     message: Message
 
 
-class Overrun(Exception):  # noqa: N818 (a verdict on a client)
-    """What waits behind a client's load is more than may wait: it must go."""
+class Overrun(Exception):  # noqa: N818 (a verdict on clients)
+    """What waits behind the loads of these clients is more than may wait: they must go."""
 
-    def __init__(self, client: str) -> None:
-        super().__init__(client)
-        self.client = client
+    def __init__(self, clients: list[str]) -> None:
+        super().__init__(clients)
+        self.clients = clients
 
 
 @dataclasses.dataclass(slots=True)
@@ -190,7 +190,7 @@ class Router:
     # -- messages of the agent -----------------------------------------------------------------
 
     def from_agent(self, message: Message) -> list[To]:
-        """A message of the agent.  Raises Overrun."""
+        """A message of the agent.  Raises Overrun, before anything has changed."""
         if "method" not in message:
             return self._answer(message)
         if "id" in message:
@@ -246,26 +246,26 @@ class Router:
             return [To(client, message) for client in self._clients]
         if session is None:
             return [To(self._active, message)] if self._active else []
-        self._resolved(session, params)
         number = _meta(params).get("x.ai/leaderClientId")
         if number is not None:
+            self._resolved(session, params)
             loader = self._numbers.get(number, "")
             if (client := (loader, session)) in self._waiting:
                 self._replayed[client] = max(_event(message) or 0, self._replayed.get(client, -1))
             return [To(loader, message)] if loader in self._clients else []
-        return [
-            To(c, message) for c in self._sessions.get(session, ()) if not self._waits(c, session, message)
-        ]
-
-    def _waits(self, client: str, session: str, message: Message) -> bool:
-        """Whether a client that loads the session gets the message later."""
-        waiting = self._waiting.get((client, session))
-        if waiting is None:
-            return False
-        if len(waiting) >= SIZES.load_waiting:
-            raise Overrun(client)
-        waiting.append(message)
-        return True
+        subscribers = self._sessions.get(session, [])
+        full = [c for c in subscribers if len(self._waiting.get((c, session), ())) >= SIZES.load_waiting]
+        if full:
+            raise Overrun(full)
+        self._resolved(session, params)
+        out = []
+        for client in subscribers:
+            waiting = self._waiting.get((client, session))
+            if waiting is None:
+                out.append(To(client, message))
+            else:
+                waiting.append(message)
+        return out
 
     def _resolved(self, session: str, params: Any) -> None:
         """A question that the agent gives up is shown to nobody any more."""

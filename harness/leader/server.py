@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import uuid
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -63,6 +64,8 @@ class _Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for message in self._reader.feed(data):
+                if self._transport.is_closing():
+                    return  # dropped at a message before this one
                 self._leader.frame(self, message)
         except FrameError as error:
             self.drop(str(error))
@@ -93,7 +96,10 @@ class _Client(asyncio.Protocol):
     def drop(self, why: str) -> None:
         """End the connection now; what waits for it is lost."""
         log.info("client %s dropped: %s", self.id[:8], why)
+        self._calm()
         self._transport.abort()
+        # Its `connection_lost` comes in a later turn of the loop: until then it would still be counted on.
+        self._leader.disconnected(self)
 
     def _patience(self, seconds: float, why: str) -> None:
         self._calm()
@@ -118,6 +124,8 @@ class Leader:
         self._router, self._clients = Router(), dict[str, _Client]()
         self._version, self._exit_on_disconnect = version, exit_on_disconnect
         self._core = core(self._from_agent)
+        self._outgoing = deque[To]()
+        self._delivering = False
         self.ended = asyncio.Event()
 
     @property
@@ -211,19 +219,28 @@ class Leader:
         try:
             self._deliver(self._router.from_agent(message))
         except Overrun as overrun:
-            self._clients[overrun.client].drop("too much waits behind its load")
-            self._from_agent(message)
+            for client in overrun.clients:
+                self._clients[client].drop("too much waits behind its load")
+            self._deliver(self._router.from_agent(message))
 
     def _deliver(self, messages: list[To]) -> None:
-        lines = dict[int, bytes]()  # a message for several clients is written once
-        for to in messages:
-            if to.client == AGENT:
-                self._core.receive(to.message)
-            elif (client := self._clients.get(to.client)) is not None:
-                line = lines.get(id(to.message))
-                if line is None:
-                    line = lines[id(to.message)] = self._line(to.message)
-                client.send(line)
+        """Send in order: what a send leads to, the loss of its client perhaps, goes behind all before it."""
+        self._outgoing += messages
+        if self._delivering:
+            return
+        self._delivering = True
+        written, line = None, b""  # a message for several clients is written once
+        try:
+            while self._outgoing:
+                to = self._outgoing.popleft()
+                if to.client == AGENT:
+                    self._core.receive(to.message)
+                elif (client := self._clients.get(to.client)) is not None:
+                    if to.message is not written:
+                        written, line = to.message, self._line(to.message)
+                    client.send(line)
+        finally:
+            self._delivering = False
 
     @staticmethod
     def _line(message: dict[str, Any]) -> bytes:

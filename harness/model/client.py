@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -31,6 +32,11 @@ __all__ = ["ChatClient", "refusal"]
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 #: Statuses that say nothing about the request itself: the same one may be answered later.
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+#: How servers say that a conversation is longer than they take.
+_TOO_LONG = frozenset({400, 413, 422})
+_TOO_LONG_WORDS = re.compile(
+    r"context[ _](length|window|size)|maximum context|prompt is too long|too many tokens", re.IGNORECASE
+)
 _AGENT = "grok-gateway"
 
 
@@ -159,6 +165,8 @@ def refusal(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: b
     elif HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         hint = f"\nIt points elsewhere; put the final address into base_url of [model.{endpoint.id}]."
     text = f"{_place(endpoint)} answered {status}{_phrase(status)}{said}{hint}"
+    if status in _TOO_LONG and _TOO_LONG_WORDS.search(detail):
+        return ModelError(Failure.CONTEXT, text, status=status)
     transient = status in _PASSING
     wait = _retry_after(headers) if transient else None
     return ModelError(Failure.API, text, transient=transient, status=status, retry_after=wait)

@@ -30,7 +30,8 @@ _QUERY = re.compile(r"<user_query>\n?(.*)\n?</user_query>", re.DOTALL)
 _WORKSPACE = re.compile(r"^Workspace Path: (/.*)$", re.MULTILINE)
 _REMINDER = "<system-reminder>"
 _SUMMARY_WANTED = "<summary>"
-_CONTINUED = "This session is being continued"
+#: What stands in for a conversation: in grok, and in the embedded engine.
+_SUMMARIES = ("This session is being continued", "<conversation_summary>")
 
 Message = Mapping[str, Any]
 
@@ -103,7 +104,8 @@ def _compacted(messages: Sequence[Message]) -> bool:
     position, _ = _newest_query(messages)
     if not _QUERY.search(text_of(messages[-1])) and _wants_summary(text_of(messages[-1])):
         return True
-    return any(_CONTINUED in text_of(m) for m in messages[(position or 0) + 1 :])
+    behind = [text_of(m) for m in messages[(position or 0) + 1 :]]
+    return any(mark in text for text in behind for mark in _SUMMARIES)
 
 
 def _wants_summary(text: str) -> bool:
@@ -187,8 +189,8 @@ def _summary(messages: Sequence[Message]) -> str:
             told.append(f"- {_cut(found[1].strip(), RESULT_MAX)}")
         elif message.get("role") == "tool":
             told.append(f"  a tool answered: {_cut(text_of(message).strip(), 200)}")
-        elif "<conversation_summary>" in (text := text_of(message)) or _CONTINUED in text:
-            told.append(_cut(text, RESULT_MAX))
+        elif any(mark in text_of(message) for mark in _SUMMARIES):
+            told.append(_cut(text_of(message), RESULT_MAX))
     return "\n".join(told)
 
 

@@ -93,6 +93,7 @@ class Endpoint:
     key_origin: str = ""  #: where the key came from, for error texts
     description: str = ""
     context_window: int = SIZES.context_window
+    compact_at: int = SIZES.compact_percent  #: percent of it that may be used before a summary is made
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -187,6 +188,8 @@ def _tables(config: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                 )
             table |= {key: found[key] for key in _SHARED if key in found}
         table |= own
+        if isinstance(session := config.get("session"), dict):
+            table["compact_at"] = session.get("auto_compact_threshold_percent")
         table["extra_headers"] = _headers(shared.get("extra_headers"), table.get("extra_headers"))
         yield name, table
 
@@ -219,6 +222,7 @@ def _endpoint(
             key_origin=origin,
             description=str(table.get("description") or ""),
             context_window=int(table.get("context_window") or window),
+            compact_at=int(table.get("compact_at") or SIZES.compact_percent),
             max_tokens=_number(table, "max_completion_tokens", int),
             temperature=_number(table, "temperature", float),
             top_p=_number(table, "top_p", float),

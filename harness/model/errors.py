@@ -28,6 +28,8 @@ class Failure(StrEnum):
     EMPTY = "empty_response"
     TRUNCATED = "max_tokens_truncation"
     CONFIG = "config"
+    CONTEXT = "context_length_exceeded"
+    COMPACTION = "compact_failed"
 
 
 class ModelError(Exception):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from harness.limits import LIMITS, SIZES
 from harness.session import endings
 from harness.session.background import Background
+from harness.session.commands import COMMANDS, Sheet
 from harness.session.conversation import Conversation, Interruption, user_query
 from harness.session.driver import SessionParts, SessionState, TurnDriver, estimate
 from harness.session.endings import PromptResult
@@ -52,7 +53,7 @@ class SessionActor:
         head = estimate(parts.head)
         self._updates.total_tokens = head
         conversation = Conversation(
-            parts.head, list(saved.messages) if saved else [], lambda message: parts.keep.message(message)
+            parts.head, list(saved.messages) if saved else [], parts.keep.message, parts.keep.replaced
         )
         self._state = SessionState(
             conversation, self._updates, parts.endpoint, parts.endpoint.effort, (head, 0)
@@ -144,7 +145,7 @@ class SessionActor:
 
     def announce(self) -> None:
         """Tell what the session offers."""
-        self._publish(self._updates.commands((), self.tool_names))
+        self._publish(self._updates.commands(COMMANDS, self.tool_names))
 
     def tell_tasks(self) -> None:
         """What runs in the background, for a client that has loaded the session."""
@@ -242,30 +243,46 @@ class SessionActor:
         if self._active is not None or self._closed or (queued := self._queue.take()) is None:
             return
         self._parts.keep.began(queued.id)
-        begun = self._updates.user_message(
-            queued.prompt.shown, self.endpoint.model, self.turns, hidden=not queued.as_query
-        )
-        self._parts.keep.record(begun)
+        self._parts.keep.record(self._begun(queued))
         self._updates.turn_started(queued.id)
         active = self._active = TurnDriver(queued, self._parts, self._state)
         self._publish(self._updates.queue(self._queue.entries(), queued.running))
         active.work = self._spawn(self._drive(active))
 
+    def _begun(self, queued: Queued) -> Update:
+        """What stands at the beginning of a turn in the history."""
+        text = queued.prompt.shown
+        if queued.command is not None:
+            return self._updates.host_prompt(text)
+        return self._updates.user_message(text, self.endpoint.model, self.turns, hidden=not queued.as_query)
+
     async def _drive(self, active: TurnDriver) -> None:
         try:
             if self._between is not None:
                 await asyncio.wait((self._between,), timeout=LIMITS.cancel_settle)
-            self._parts.turn_began(active.queued.prompt.shown)
-            self._introduce(active.queued)
-            if not active.queued.autonomous:
-                self._parts.hooks.tell(
-                    "user_prompt_submit", {"prompt": active.queued.prompt.shown}, active.queued.id
-                )
-            end = await active.run(self._message(active.queued))
+            if (command := active.queued.command) is not None:
+                end = await active.obey(command, self._sheet())
+            else:
+                end = await self._run(active)
         except asyncio.CancelledError:
             self._finish(active, active.cancel())
             raise
         self._finish(active, end)
+
+    async def _run(self, active: TurnDriver) -> End:
+        """The turn of a prompt for the model."""
+        queued = active.queued
+        self._parts.turn_began(queued.prompt.shown)
+        self._introduce(queued)
+        if not queued.autonomous:
+            self._parts.hooks.tell("user_prompt_submit", {"prompt": queued.prompt.shown}, queued.id)
+        return await active.run(self._message(queued))
+
+    def _sheet(self) -> Sheet:
+        """What a command may ask for."""
+        cwd, endpoint = self._parts.workspace.cwd, self.endpoint
+        tokens, window = self.context_tokens, endpoint.context_window
+        return Sheet(self.id, self.title, cwd, endpoint.model, self.turns, tokens, window)
 
     def _introduce(self, queued: Queued) -> None:
         """The first prompt names the session; what of a prompt is left out is told."""
@@ -290,7 +307,7 @@ class SessionActor:
             return
         active.calls.cancel()
         self._active = None
-        self.turns += 1
+        self.turns += active.queued.command is None
         self.total.merge(active.usage)
         self._interrupted = endings.interruption(end, active.turn)
         cancelled = end.category == "MidTurnAbort"
@@ -323,7 +340,14 @@ class SessionActor:
         self._set_activity("idle")
         latest = usage if usage.last else self.total
         result = endings.answer(
-            self.id, queued.id, end, usage, latest, self.context_tokens, self.endpoint.model
+            self.id,
+            queued.id,
+            end,
+            usage,
+            latest,
+            self.context_tokens,
+            self.endpoint.model,
+            command=queued.command is not None,
         )
         self._resolve(queued, result)
 

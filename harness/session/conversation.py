@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.model.openai import Answer
 
-__all__ = ["Conversation", "Interruption", "reminder", "user_query"]
+__all__ = ["QUERY", "Conversation", "Interruption", "reminder", "user_query"]
+
+#: Marks what a user typed.
+QUERY = "<user_query>"
 
 #: What stands around a text that did not wait for the turn to end.
 _AFTER = "Answer the user first where an answer is wanted. Then finish what is left of the earlier request."
@@ -29,7 +32,7 @@ class Interruption:
 
 def user_query(text: str, interruption: str = "") -> str:
     """A user's text as the model gets it."""
-    query = f"<user_query>\n{text}\n</user_query>"
+    query = f"{QUERY}\n{text}\n</user_query>"
     return f"{interruption}\n{query}\n{_AFTER}" if interruption else query
 
 
@@ -42,12 +45,13 @@ def reminder(text: str) -> str:
 class Conversation:
     """``head`` are the messages before the first prompt: system prompt, workspace, rules.
 
-    ``added`` is told every message behind them.
+    ``added`` is told every message behind them, ``replaced`` all of them when they are others.
     """
 
     head: list[dict[str, Any]]
     body: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     added: Callable[[Mapping[str, Any]], None] = lambda _: None
+    replaced: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _: None
     _open: dict[str, str] = dataclasses.field(default_factory=dict)  # call id → tool name
 
     @property
@@ -87,6 +91,12 @@ class Conversation:
         """The result of an open call; another one for the same call is dropped."""
         if self._open.pop(call_id, None) is not None:
             self._add({"role": "tool", "tool_call_id": call_id, "content": text})
+
+    def replace(self, body: list[dict[str, Any]]) -> None:
+        """Go on with these messages in the place of all behind the head."""
+        assert not self._open, "a result is missing"
+        self.body = body
+        self.replaced(body)
 
     def _add(self, message: dict[str, Any]) -> None:
         self.body.append(message)

@@ -14,6 +14,8 @@ from harness.model.openai import Answer, CallPart, Piece, Text, request_body
 from harness.model.retry import Model, Trying, persist
 from harness.registry.contract import ClientRequests, ToolKind
 from harness.session.calls import Calls
+from harness.session.commands import Command, Sheet, approval_wish
+from harness.session.compaction import Compaction
 from harness.session.conversation import Conversation
 from harness.session.gate import Gate
 from harness.session.hooks import TurnHooks
@@ -56,6 +58,8 @@ class SessionParts:
     set_plan_mode: Callable[[bool], None] = lambda _: None
     plan_mode: PlanMode | None = None
     servers_ready: Callable[[], Awaitable[str]] | None = None  #: what the model has not heard of them
+    approves: Callable[[], bool] = lambda: False  #: tools run unasked
+    approve: Callable[[bool], bool] = lambda wish: False  #: have it so or not; what holds then
     turn_began: Callable[[str], object] = lambda _: None
     turn_ended: Callable[[], Awaitable[object]] | None = None
 
@@ -76,6 +80,11 @@ class SessionState:
         """Of the conversation: what the model counted last, and an estimate of what came since."""
         counted, messages = self.counted
         return counted + estimate(self.conversation.body[messages:])
+
+    def recount(self) -> None:
+        """After other messages than the model has counted."""
+        self.counted = (estimate(self.conversation.messages), len(self.conversation.body))
+        self.updates.total_tokens = self.tokens()
 
 
 class TurnDriver:
@@ -101,6 +110,23 @@ class TurnDriver:
             set_plan_mode=parts.set_plan_mode,
             plan_mode=parts.plan_mode,
         )
+        self._compaction = Compaction(queued.id, parts, state, self._publish)
+
+    async def obey(self, command: Command, sheet: Sheet) -> End:
+        """The turn of a command; ``sheet`` tells of the session."""
+        try:
+            match command.name:
+                case "compact":
+                    await self._compaction.by_command(command.argument)
+                case "always-approve":
+                    self._always_approve(command.argument)
+                case "context":
+                    self._say(sheet.context())
+                case _:
+                    self._say(sheet.text())
+        except ModelError as error:
+            return self.turn.over(End("error", error=error))
+        return self.turn.over(End("end_turn"))
 
     async def run(self, message: str) -> End:
         """From the first message to the end, which a failure of our own is, too."""
@@ -142,6 +168,8 @@ class TurnDriver:
     async def _ask_model(self) -> Step:
         self._interjected.clear()
         state, updates = self._state, self._state.updates
+        if self._compaction.due:
+            await self._compaction.by_itself()
         updates.stream_started()
         updates.total_tokens = state.tokens()
         endpoint = state.endpoint
@@ -155,6 +183,9 @@ class TurnDriver:
                 self._parts.model, endpoint, body, self._show, self._trying, headers=headers
             )
         except ModelError as error:
+            too_long = error.kind is Failure.CONTEXT and self._compaction.possible
+            if too_long and await self._compaction.by_itself():
+                return AskModel()
             return self.turn.failed(error)
         return self._answered(endpoint, answer)
 
@@ -195,6 +226,17 @@ class TurnDriver:
             self._publish(self._state.updates.plan(done, at_end=True))
 
     # -- small things --------------------------------------------------------------------------------
+    def _always_approve(self, argument: str) -> None:
+        wish = approval_wish(argument, self._parts.approves())
+        if wish is None:
+            self._say(f"/always-approve takes on or off, not `{argument}`. Nothing was changed.")
+        elif self._parts.approve(wish) is not wish:
+            self._say("The administrator's settings do not let always-approve be changed here.")
+
+    def _say(self, text: str) -> None:
+        """Text of the engine's own."""
+        self._publish(self._state.updates.host_message(text))
+
     def _show(self, piece: Piece) -> None:
         updates = self._state.updates
         if isinstance(piece, CallPart):

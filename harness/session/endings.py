@@ -41,16 +41,27 @@ class PromptResult:
 
 
 def answer(
-    session_id: str, prompt_id: str, end: End, usage: TurnUsage, latest: TurnUsage, context: int, model: str
+    session_id: str,
+    prompt_id: str,
+    end: End,
+    usage: TurnUsage,
+    latest: TurnUsage,
+    context: int,
+    model: str,
+    *,
+    command: bool = False,
 ) -> PromptResult:
-    """``usage`` is the turn's, ``latest`` holds the session's last model call, ``context`` its tokens."""
+    """``usage`` is the turn's, ``latest`` holds the session's last model call, ``context`` its tokens.
+
+    ``command``: the model was not in it, and no tokens are told.
+    """
     if end.error is not None:
         return PromptResult(error=_error(end.error, usage))
     fields: dict[str, Any] = {
         "sessionId": session_id,
         "requestId": prompt_id,
         "promptId": prompt_id,
-        "totalTokens": latest.last.total if latest.last else context,
+        "totalTokens": 0 if command else latest.last.total if latest.last else context,
         "modelId": latest.model or model,
     }
     if latest.last is not None:
@@ -93,6 +104,8 @@ def _error(error: ModelError, usage: TurnUsage) -> tuple[int, str, Any]:
         data["http_status"] = error.status
     if error.kind is Failure.TRUNCATED:
         data["error_kind"] = str(error.kind)
+    if error.kind is Failure.COMPACTION:
+        data["kind"] = str(error.kind)
     if usage.calls:
         data["promptUsage"] = usage.report()
     return _INTERNAL_ERROR, "Internal error", data

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from harness.session.commands import Command, read_command
 from harness.session.prompt import Prompt
 
 __all__ = ["PromptQueue", "Queued"]
@@ -30,6 +31,11 @@ class Queued:
     interruption: str = ""
     ticket: Any = None
     version: int = 0
+
+    @property
+    def command(self) -> Command | None:
+        """The command to the engine that the prompt is, if it is one."""
+        return read_command(self.prompt.shown) if self.as_query and not self.autonomous else None
 
     @property
     def running(self) -> dict[str, Any]:

@@ -157,6 +157,10 @@ class Turn:
             return self._round()
         return AskStop(answer.text)
 
+    def over(self, end: End) -> End:
+        """A turn without a model ends, unless it was cancelled before."""
+        return self.ended or self._end(end)
+
     def failed(self, error: ModelError) -> Step:
         """The model call failed for good."""
         if self.ended:

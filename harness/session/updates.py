@@ -72,6 +72,10 @@ class Updates:
             meta["hideFromScrollback"] = True
         return self._user_message({"type": "text", "text": text}, meta)
 
+    def host_prompt(self, text: str) -> Update:
+        """A command to the engine, which the model does not see."""
+        return self._user_message({"type": "text", "text": text}, {"hostTurn": True})
+
     def interjected(self, text: str, shown: str, model: str) -> Update:
         """What the user said meanwhile, as the model got it and as it was typed."""
         content = {"type": "text", "text": text, "_meta": {"displayText": shown}}
@@ -84,6 +88,13 @@ class Updates:
     # -- the answer ----------------------------------------------------------------------------------
     def message(self, text: str) -> Update:
         return self._chunk("agent_message_chunk", "AgentMessageChunk", text)
+
+    def host_message(self, text: str) -> Update:
+        """Text of the engine's own, which belongs to no answer of a model."""
+        told = self._chunk("agent_message_chunk", "AgentMessageChunk", text)
+        told.params["update"]["_meta"] = {"hostTurn": True}
+        del told.params["_meta"]["chunkId"]
+        return told
 
     def thought(self, text: str) -> Update:
         return self._chunk("agent_thought_chunk", "AgentThoughtChunk", text)

@@ -88,6 +88,7 @@ class ScriptedModel:
     def __init__(self, port: int = 0) -> None:
         self.port = port
         self.calls_seen = 0
+        self.own_answers = dict(_OWN_ANSWERS)  #: by kind, to the engine's own calls
         self._calls = collections.deque[Call](maxlen=KEPT_CALLS)
         self._scripts = dict[str, list[Step]]()
         self._faults = collections.Counter[tuple[str, int]]()
@@ -230,8 +231,8 @@ class ScriptedModel:
 
     def _pick(self, call: Call) -> tuple[str, Step, int]:
         """(key, step, index) for a call."""
-        if call.kind in _OWN_ANSWERS:
-            return call.kind, _OWN_ANSWERS[call.kind], 0
+        if call.kind in self.own_answers:
+            return call.kind, self.own_answers[call.kind], 0
         messages = call.body.get("messages", [])
         for position in range(len(messages) - 1, -1, -1):
             if messages[position].get("role") != "user":
@@ -379,6 +380,7 @@ _OWN_CALLS = (
     ("<system-reminder>Write an ultra-short dashboard line", "summary"),
     ("<system-reminder>Generate a session title", "rename"),
     ("Your task is to produce a faithful, concise summary", "compaction"),
+    ("Write a handover of this conversation", "compaction"),  # the embedded engine
 )
 _OWN_ANSWERS: dict[str, Step] = {
     "title": {"tools": [{"name": "session_title", "args": {"title": "A test"}}]},

@@ -189,11 +189,18 @@ def test_a_load_that_is_followed_by_too_much_costs_its_client_alone() -> None:
     stage = Stage()
     stage.opens("a", "s")
     stage.router.from_client("b", request(1, "session/load", sessionId="s"))
-    for _ in range(SIZES.load_waiting):
+    for _ in range(SIZES.load_waiting - 1):
         assert stage.told(update("s")) == ["a"]
+    (load,) = stage.router.from_client("c", request(1, "session/load", sessionId="s"))
+    assert stage.told(update("s")) == ["a"]
     with pytest.raises(Overrun) as caught:
         stage.router.from_agent(update("s"))
-    assert caught.value.client == "b"
+    assert caught.value.clients == ["b"]
+    stage.router.leave("b")
+    last = update("s", number=2)
+    assert stage.told(last) == ["a"]
+    behind = [to.message for to in stage.answer(load, {})[1:]]
+    assert behind == [update("s"), last], "nothing of the message that was refused"
 
 
 def test_a_client_that_has_gone_gets_nothing_and_its_turn_goes_on() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.leader import server
+from harness.leader import routing, server
 from harness.leader.frames import FrameReader, acp, frame
 from harness.leader.server import Leader
 from harness.limits import EngineLimits, EngineSizes
@@ -77,6 +77,12 @@ class Stage:
         await self.leader.close()
         assert self.agents[0].closed
 
+    async def got(self, number: int) -> None:
+        """Until the agent has so many messages."""
+        async with asyncio.timeout(10):
+            while len(self.agents[0].got) < number:
+                await asyncio.sleep(0.001)
+
     async def client(self, *, registers: bool = True) -> Client:
         client = Client(*await asyncio.open_unix_connection(str(self.path)))
         if registers:
@@ -90,9 +96,7 @@ async def test_a_request_and_its_answer(short_tmp: Path) -> None:
         first, second = await stage.client(), await stage.client()
         await first.says({"id": 1, "method": "x"})
         await second.says({"id": 1, "method": "y"})
-        async with asyncio.timeout(10):
-            while len(stage.agents[0].got) < 2:
-                await asyncio.sleep(0.001)
+        await stage.got(2)
         for message in stage.agents[0].got:
             stage.agents[0].send({"jsonrpc": "2.0", "id": message["id"], "result": message["method"]})
         assert (await first.hears())["result"] == "x"
@@ -161,9 +165,7 @@ async def test_who_takes_nothing_is_dropped_and_the_others_go_on(
         other_id = stage.leader.clients[-1]
         for client in (deaf, other):
             await client.says({"method": "hello", "params": {"sessionId": "s"}})
-        async with asyncio.timeout(10):
-            while len(stage.agents[0].got) < 2:
-                await asyncio.sleep(0.001)
+        await stage.got(2)
         chunk = {
             "jsonrpc": "2.0",
             "method": "session/update",
@@ -176,3 +178,43 @@ async def test_who_takes_nothing_is_dropped_and_the_others_go_on(
             while len(stage.leader.clients) == 2:
                 await asyncio.sleep(0.01)
         assert stage.leader.clients == [other_id]
+
+
+async def test_who_loads_too_slowly_is_dropped_and_the_others_get_everything_once(
+    short_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Small(EngineSizes):
+        load_waiting = 3
+
+    monkeypatch.setattr(routing, "SIZES", Small())
+    async with Stage(short_tmp / "s") as stage:
+        driver, *loaders = [await stage.client() for _ in range(4)]
+        first, slow = stage.leader.clients[0], stage.leader.clients[1:]
+        await driver.says({"method": "hello", "params": {"sessionId": "s"}})
+        await stage.got(1)
+        for loader in loaders:
+            await loader.says({"id": 1, "method": "session/load", "params": {"sessionId": "s"}})
+        await stage.got(4)
+        update: Message = {"jsonrpc": "2.0", "method": "session/update"}
+        for number in range(5):
+            assert set(stage.leader.clients) == ({first, *slow} if number < 4 else {first})
+            stage.agents[0].send({**update, "params": {"sessionId": "s", "number": number}})
+        for number in range(5):
+            assert (await driver.hears())["params"]["number"] == number
+        for loader in loaders:
+            with pytest.raises((EOFError, ConnectionResetError)):
+                await loader.next()
+        driver.writer.write(frame({"type": "ping"}))
+        assert (await driver.next())["type"] == "pong"
+
+
+async def test_what_comes_behind_a_goodbye_is_not_read(short_tmp: Path) -> None:
+    async with Stage(short_tmp / "s") as stage:
+        client, other = await stage.client(), await stage.client()
+        late = acp(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "late"}))
+        client.writer.write(frame({"type": "disconnect"}) + late)
+        with pytest.raises((EOFError, ConnectionResetError)):
+            await client.next()
+        await other.says({"id": 2, "method": "y"})
+        await stage.got(1)
+        assert stage.agents[0].got[0]["method"] == "y"
