@@ -70,11 +70,10 @@ async def test_a_gate_open_at_the_kill_of_its_worker_lets_nothing_run(
     pi.answer(dialog, {"value": "Allow"})  # for a call that is dead by now
     await pi.until(lambda r: r["type"] == "agent_settled", start)
     end = last_message(pi.records[start:])
-    if real.embedded:  # the call was denied as soon as its judge was gone, and the turn went on
-        assert end["stopReason"] == "stop"
-    else:
-        assert end["stopReason"] == "error"
+    if end["stopReason"] == "error":
         assert "did not run" in end["errorMessage"]
+    else:  # denied as soon as its judge was gone; the turn went on, if the gateway did not cancel it before
+        assert real.embedded
     assert not marker.exists()
     assert not any(r["type"] == "auto_retry_start" for r in pi.records)
     pi.person = lambda request: {"value": "Allow"}

@@ -160,7 +160,7 @@ class Session:
             block = {"type": "text", "text": f"{words(self.rng, 4)} {script}"}
             life.agent.ask("session/prompt", {"sessionId": self.id, "prompt": [block]})
         if self.rng.random() < 0.5:
-            await asyncio.sleep(self.rng.uniform(0, 1))
+            await asyncio.sleep(self.rng.uniform(0, 0.6))
         else:
             count = len(life.agent.lines) + self.rng.randint(1, 80)
             for _ in range(100):
