@@ -166,8 +166,14 @@ class Agent:
         session_id = session_id_of(meta)
         # A client that got no answer asks again; both requests then mean the one session.
         async with self.residents.opening:
-            if session_id not in self.sessions:
+            held = self.sessions.get(session_id)
+            if held is None:
                 await self._make(session_id, cwd, servers, meta)
+            elif held.cwd != cwd:
+                raise invalid_params(f"session {session_id} exists and has another folder")
+            else:  # else tools would run unasked that the client believes to be asked for
+                held.unwanted = False
+                self._attach(held, session_id, servers, meta)
         return self._opened(session_id)
 
     async def _make(self, session_id: str, cwd: str, servers: list[Any], meta: Mapping[str, Any]) -> None:
@@ -246,8 +252,7 @@ class Agent:
         if held is not None:
             if held.cwd != cwd:
                 raise not_here()
-            self.residents.attach(held, self._wishes(session_id, cwd, meta, held.actor.endpoint))
-            self.residents.assembly.serve(session_id, servers, meta, anew=False)
+            self._attach(held, session_id, servers, meta)
             return held
 
         def wish(summary: Summary) -> SessionWishes:
@@ -257,6 +262,11 @@ class Agent:
         held = await self.residents.restore(session_id, cwd, wish, self._defaults.effort)
         self.residents.assembly.serve(session_id, servers, meta)
         return held
+
+    def _attach(self, held: Held, session_id: str, servers: list[Any], meta: Mapping[str, Any]) -> None:
+        """A client names hooks and servers for a session that is in memory.  Raises AcpError."""
+        self.residents.attach(held, self._wishes(session_id, held.cwd, meta, held.actor.endpoint))
+        self.residents.assembly.serve(session_id, servers, meta, anew=False)
 
     def _reopened_answer(self, session_id: str, meta: Mapping[str, Any]) -> dict[str, Any]:
         held = self.sessions[session_id]

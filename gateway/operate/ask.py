@@ -47,7 +47,9 @@ def main(args: argparse.Namespace) -> int:
     folder = Path(args.cwd).expanduser().resolve()
     if not folder.is_dir():
         return _say(f"--cwd {args.cwd}: not a folder", USAGE)
-    text = sys.stdin.read() if args.text == "-" else args.text
+    text = sys.stdin.buffer.read().decode("utf-8", "replace") if args.text == "-" else args.text
+    # Bytes of a command line that are no UTF-8 come as lone surrogates, which no JSON can carry.
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if not text.strip():
         return _say("nothing to ask: the text is empty", USAGE)
     try:

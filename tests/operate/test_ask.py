@@ -63,6 +63,13 @@ async def test_answer_on_stdout_and_the_rest_on_stderr(short_tmp: Path) -> None:
     assert "permessage-deflate" not in head.headers.get("Sec-WebSocket-Extensions", "")
 
 
+async def test_text_that_is_no_utf8_is_asked_all_the_same(short_tmp: Path) -> None:
+    for text, data in (("bad \udcff text", b""), ("-", b"bad \xff text")):
+        code, _, err, gateway = await run(short_tmp, plain_turn, text, data=data)
+        assert code == 0, err
+        assert gateway.received[-1]["params"]["prompt"][0]["text"] == "bad \ufffd text"
+
+
 async def test_an_answer_of_the_offline_model_says_how_to_get_another(short_tmp: Path) -> None:
     async with fake_gateway(short_tmp / "gg", plain_turn) as gateway:
         gateway.leader = {"state": "ready", "offline": True, "model": "the offline model; run grok login"}

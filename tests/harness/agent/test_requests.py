@@ -238,3 +238,24 @@ async def test_a_request_that_is_repeated_means_one_session(new_client: Callable
     answers = await asyncio.gather(*(client.begin("session/new", params) for _ in range(3)))
     assert [a["result"]["sessionId"] for a in answers] == [meta["sessionId"]] * 3
     assert len(client.agent.sessions) == 1
+
+
+async def test_a_second_session_new_with_the_same_id_brings_its_hooks(
+    client: TestClient, model: ScriptedModel
+) -> None:
+    """A client that got no answer asks again; what it names then holds, else tools run unasked."""
+    await client.turn(steps({"text": "before"}))
+    hooks = {"PreToolUse": [{"hookCallbackIds": ["pre"]}]}
+    meta = {"sessionId": client.session, "x.ai/hooks": hooks}
+    params = {"cwd": str(client.work), "mcpServers": [], "_meta": meta}
+    assert (await client.result("session/new", params))["sessionId"] == client.session
+    client.reply = lambda message: {"result": {"decision": "deny", "reason": "no"}}
+    touch = {"name": "run_terminal_command", "args": {"command": "touch marker", "description": "d"}}
+    await client.turn(steps({"tools": [touch]}, {"text": "end"}))
+    assert "_x.ai/hooks/run" in client.methods()
+    assert not (client.work / "marker").exists()
+
+    elsewhere = {**params, "cwd": str(client.work.parent)}
+    assert (await client.call("session/new", elsewhere))["error"]["code"] == -32602
+    bad = {**params, "_meta": {**meta, "x.ai/hooks": {"PreToolUse": "?"}}}
+    assert (await client.call("session/new", bad))["error"]["code"] == -32602
