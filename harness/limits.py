@@ -209,7 +209,7 @@ class EngineSizes:
     compact_percent: int = _size(85, "percent of the context window at which a summary is made, as in grok")
     compactions: int = _size(3, "summaries made by itself in one turn; more would not get shorter either")
     summary_tries: int = _size(3, "answers without a usable summary before it counts as failed, as in grok")
-    summary_least: int = _size(200, "characters; a summary of fewer says nothing of a conversation")
+    summary_least: int = _size(60, "characters; a summary of fewer says nothing of a conversation")
     bytes_per_token: int = _size(4, "of English and code, for estimates before a model has counted")
     title_words: int = _size(10, "words of the first prompt that make a session's first title")
     title: int = _size(200, "characters of it at most")

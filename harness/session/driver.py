@@ -116,6 +116,8 @@ class TurnDriver:
         """The turn of a command; ``sheet`` tells of the session."""
         try:
             match command.name:
+                case "compact" if not self._state.conversation.body:
+                    self._say("There is nothing to summarise yet.")
                 case "compact":
                     await self._compaction.by_command(command.argument)
                 case "always-approve":

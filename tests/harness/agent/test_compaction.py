@@ -64,6 +64,12 @@ async def test_another_process_goes_on_with_the_summary(
     assert "secret-of-the-past" not in call.text
 
 
+async def test_nothing_to_summarise(client: TestClient, model: ScriptedModel) -> None:
+    assert (await client.turn("/compact"))["result"]["stopReason"] == "end_turn"
+    assert "nothing" in client.text
+    assert model.calls_seen == 0
+
+
 @pytest.mark.parametrize("spoiled", [{"text": "short"}, {"text": ""}, {"status": 400, "text": "no"}])
 async def test_a_poor_summary_loses_nothing(
     client: TestClient, model: ScriptedModel, spoiled: dict[str, Any], monkeypatch: pytest.MonkeyPatch
