@@ -20,6 +20,7 @@ import sys
 import time
 
 from harness.leader.frames import FrameError, FrameReader, acp, frame
+from harness.leader.lines import LineReader
 from harness.leader.memory import Memory
 from harness.leader.place import leader_place
 from harness.limits import LIMITS, SIZES
@@ -49,22 +50,24 @@ def run(socket_option: str | None, capabilities: dict[str, Any]) -> int:
     except OSError as error:
         sys.stderr.write(f"Error: no leader at {bridge.path}: {error.strerror or error}\n")
         return 1
-    with contextlib.suppress(_ClientGone):
-        while True:
+    code = 0
+    try:
+        while code == 0:
             try:
                 bridge.relay()
             except _LeaderLost:
-                if not bridge.reconnect():
-                    return 0  # as the original: it ends without a word
+                code = 0 if bridge.reconnect() else 1
+    except _ClientGone:
+        pass
     bridge.finish()
-    return 0
+    return code
 
 
 class _Bridge:
     def __init__(self, path: str, capabilities: dict[str, Any]) -> None:
         self.path, self._capabilities = path, capabilities
         self._memory = Memory()
-        self._half = b""  # of a line of the client
+        self._lines = LineReader(SIZES.frame)
         self._to_client = bytearray()
         self._to_leader = bytearray()
         self._client_done = False
@@ -111,25 +114,42 @@ class _Bridge:
                 time.sleep(LIMITS.leader_poll)
 
     def reconnect(self) -> bool:
-        """Find or start another leader and bring it to where the lost one was."""
-        self._socket.close()
-        self._to_leader.clear()
-        self._awaited = None
+        """Find or start another leader and bring it to where the lost one was.
+
+        False: there is none.  What was open is answered with an error either way.
+        """
         lost = self._memory.lost()
+        back = self._found_again()
+        if back:
+            # First that there was a loss: a client that knows what to do then asks again by itself.
+            self._tell(self._memory.reconnected())
+        else:
+            sys.stderr.write(f"Error: the leader at {self.path} is lost, and no other one can be reached\n")
+        for message in lost:
+            self._tell(message)
+        return back
+
+    def _found_again(self) -> bool:
+        self._hang_up()
         pause = LIMITS.reconnect_first
-        for _ in range(SIZES.reconnect_tries):
+        for attempt in range(SIZES.reconnect_tries):
+            if attempt:
+                time.sleep(pause)
+                pause = min(2 * pause, LIMITS.reconnect_last)
             try:
                 self.connect()
                 self._replay()
             except (OSError, _LeaderLost):
-                time.sleep(pause)
-                pause = min(2 * pause, LIMITS.reconnect_last)
+                self._hang_up()
             else:
-                # First that there was a loss: a client that knows what to do then asks again by itself.
-                for message in (self._memory.reconnected(), *lost):
-                    self._tell(message)
                 return True
         return False
+
+    def _hang_up(self) -> None:
+        """End a connection with all that belongs to it: half a frame would spoil the next one."""
+        self._socket.close()
+        self._to_leader.clear()
+        self._awaited = None
 
     def _replay(self) -> None:
         """Initialize and load again, one after the other; what the client has not asked is not answered."""
@@ -151,10 +171,21 @@ class _Bridge:
             self._turn()
 
     def finish(self) -> None:
-        """The client has ended: what it wrote still goes out."""
-        self._socket.settimeout(LIMITS.bridge_flush)
-        with contextlib.suppress(OSError):
-            self._socket.sendall(self._to_leader)
+        """A side has ended: what waits for either still goes out, as far as it is taken."""
+        until = time.monotonic() + LIMITS.bridge_flush
+        while (self._to_client or self._to_leader) and (left := until - time.monotonic()) > 0:
+            poll = select.poll()
+            if self._to_client:
+                poll.register(_OUT, select.POLLOUT)
+            if self._to_leader:
+                poll.register(self._socket.fileno(), select.POLLOUT)
+            for number, _ in poll.poll(left * 1000):
+                try:
+                    self._to_stdout() if number == _OUT else self._to_socket()
+                except _ClientGone:
+                    self._to_client.clear()
+                except _LeaderLost:
+                    self._to_leader.clear()
         self._socket.close()
 
     def _turn(self, *, reading: bool = True) -> None:
@@ -182,12 +213,11 @@ class _Bridge:
         if not data:
             self._client_done = True
             return
-        *lines, self._half = (self._half + data).split(b"\n")
-        for line in lines:
-            self._take(line)
-        if len(self._half) > SIZES.frame:
-            self._half = b""
-            self._refuse(f"a line of more than {SIZES.frame} bytes")
+        for line in self._lines.feed(data):
+            if line is None:
+                self._refuse(f"a line of more than {SIZES.frame} bytes")
+            else:
+                self._take(line)
 
     def _take(self, line: bytes) -> None:
         """One line of the client."""

@@ -67,7 +67,7 @@ class FrameReader:
 def _message(body: bytes) -> dict[str, Any]:
     try:
         message = json.loads(body.decode("utf-8", "surrogatepass"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FrameError(f"no JSON in a frame: {error}") from error
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise FrameError("a frame without a type")

@@ -23,6 +23,8 @@ __all__ = ["Memory"]
 _NOTICE = '{"jsonrpc":"2.0","method"'
 _OPENING = frozenset({"session/new", "session/load", "session/resume"})
 _ENDING = frozenset({"session/close", "session/delete", "_x.ai/session/close"})
+#: What an id may be; another one, which may be nested without end, is refused by the leader.
+_ID = (str, int, float, type(None))
 LOST = -32603
 
 
@@ -109,6 +111,8 @@ def _key(message: Message) -> str:
 def _parse(line: bytes | str) -> Message | None:
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return message if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(message.get("id"), _ID):
+        return None
+    return message

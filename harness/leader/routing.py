@@ -25,6 +25,7 @@ import dataclasses
 import json
 from typing import Any, NamedTuple
 
+from gateway.wire.jsonrpc import INVALID_REQUEST, METHOD_NOT_FOUND
 from harness.limits import SIZES
 
 __all__ = ["AGENT", "Overrun", "Router", "To"]
@@ -47,7 +48,10 @@ _EVERYBODY = frozenset(
 _OPENING = frozenset({"session/new", "session/load", "session/resume"})
 _REPLAYING = frozenset({"session/load", "session/resume"})
 _ENDING = frozenset({"session/close", "session/delete"})
+#: Only the router says it, and it says it to the agent.
 _EVICT = "x.ai/internal/evict_sessions"
+#: What the id of a request may be.
+_ID = (str, int, float, type(None))
 #: To the agent: its request has nobody to answer it.
 NOBODY = -32004
 
@@ -71,7 +75,7 @@ class Overrun(Exception):  # noqa: N818 (a verdict on clients)
 class _Opened:
     """A client's request at the agent."""
 
-    client: str
+    client: str  # `AGENT` when that one has gone
     id: Any
     method: str
     session: str | None
@@ -120,8 +124,9 @@ class Router:
         self._numbers = {number: other for number, other in self._numbers.items() if other != client}
         if self._active == client:
             self._active = next(reversed(self._clients), AGENT)
-        for key in [key for key, opened in self._opened.items() if opened.client == client]:
-            del self._opened[key]
+        for opened in self._opened.values():
+            if opened.client == client:
+                opened.client = AGENT
         for waiting in [key for key in self._waiting if key[0] == client]:
             del self._waiting[waiting]
             self._replayed.pop(waiting, None)
@@ -135,9 +140,7 @@ class Router:
         out = [
             to for asked in list(self._asked.values()) if asked.driver == client for to in self._ask(asked)
         ]
-        if empty:
-            out.append(To(AGENT, {"jsonrpc": "2.0", "method": _EVICT, "params": {"sessionIds": empty}}))
-        return out
+        return [*out, _evict(empty)] if empty else out
 
     def driver(self, session: str) -> str | None:
         """The client that answers the hooks of a session."""
@@ -148,18 +151,27 @@ class Router:
     def from_client(self, client: str, message: Message) -> list[To]:
         """A message of a registered client."""
         self._active = client
+        number = message.get("id")
+        if not isinstance(number, _ID):
+            return _refused(client, None, INVALID_REQUEST, "Invalid Request: an id is a text or a number")
         if "method" not in message:
             return self._reply(client, message)
-        params = message.get("params")
+        method, params = message["method"], message.get("params")
+        if not isinstance(method, str):
+            return _refused(client, number, INVALID_REQUEST, "Invalid Request: a method is a text")
+        if method.removeprefix("_") == _EVICT:  # of another client's sessions perhaps
+            missing = "Method not found: it is the leader's own"
+            return _refused(client, number, METHOD_NOT_FOUND, missing) if "id" in message else []
         session = _session(params)
+        if session is None and method == "session/new":
+            session = _session(_meta(params))  # chosen by the client
         if session is not None:
             self._subscribe(client, session)
         if "id" not in message:
             return [To(AGENT, message)]
-        method = message["method"]
         self._serial += 1
-        key = f"{client}|{self._serial}|{_key(message['id'])}"
-        self._opened[key] = _Opened(client, message["id"], method, session)
+        key = f"{client}|{self._serial}|{_key(number)}"
+        self._opened[key] = _Opened(client, number, method, session)
         if method in _REPLAYING and session is not None:
             self._waiting.setdefault((client, session), [])
         return [To(AGENT, {**message, "id": key, "params": self._introduced(client, method, params)})]
@@ -218,8 +230,15 @@ class Router:
         if opened is None:
             return []
         session, result = opened.session, message.get("result")
-        if isinstance(result, dict) and isinstance(result.get("sessionId"), str):
-            session = result["sessionId"]
+        told = result.get("sessionId") if isinstance(result, dict) else None
+        if isinstance(told, str):
+            session = told
+        if opened.client == AGENT:
+            # It went before there was anything to evict: the session came into memory only now.
+            if session is None or self._sessions.get(session):
+                return []
+            return [_evict([session])] if opened.method in _OPENING or session == told else []
+        if session is not None and session == told:
             self._subscribe(opened.client, session)
         out = [To(opened.client, {**message, "id": opened.id})]
         if session is None:
@@ -250,8 +269,8 @@ class Router:
         if number is not None:
             self._resolved(session, params)
             loader = self._numbers.get(number, "")
-            if (client := (loader, session)) in self._waiting:
-                self._replayed[client] = max(_event(message) or 0, self._replayed.get(client, -1))
+            if (loading := (loader, session)) in self._waiting:
+                self._replayed[loading] = max(_event(message) or 0, self._replayed.get(loading, -1))
             return [To(loader, message)] if loader in self._clients else []
         subscribers = self._sessions.get(session, [])
         full = [c for c in subscribers if len(self._waiting.get((c, session), ())) >= SIZES.load_waiting]
@@ -280,6 +299,15 @@ class Router:
         subscribers = self._sessions.setdefault(session, [])
         if client not in subscribers:
             subscribers.append(client)
+
+
+def _evict(sessions: list[str]) -> To:
+    """Nobody has these sessions any more."""
+    return To(AGENT, {"jsonrpc": "2.0", "method": _EVICT, "params": {"sessionIds": sessions}})
+
+
+def _refused(client: str, number: Any, code: int, text: str) -> list[To]:
+    return [To(client, {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": text}})]
 
 
 def _key(number: Any) -> str:

@@ -207,8 +207,9 @@ class Leader:
     def _from_client(self, client: _Client, payload: Any) -> None:
         try:
             message = json.loads(payload)
-        except (TypeError, ValueError):
-            client.send(_error(None, PARSE_ERROR, "Parse error: no JSON"))
+        except (TypeError, ValueError, RecursionError) as error:
+            why = "nested too deeply" if isinstance(error, RecursionError) else "no JSON"
+            client.send(_error(None, PARSE_ERROR, f"Parse error: {why}"))
             return
         if isinstance(message, dict):
             self._deliver(self._router.from_client(client.id, message))
@@ -219,8 +220,9 @@ class Leader:
         try:
             self._deliver(self._router.from_agent(message))
         except Overrun as overrun:
-            for client in overrun.clients:
-                self._clients[client].drop("too much waits behind its load")
+            for number in overrun.clients:
+                if (client := self._clients.get(number)) is not None:
+                    client.drop("too much waits behind its load")
             self._deliver(self._router.from_agent(message))
 
     def _deliver(self, messages: list[To]) -> None:
@@ -244,10 +246,9 @@ class Leader:
 
     @staticmethod
     def _line(message: dict[str, Any]) -> bytes:
-        text = json.dumps(message, separators=(",", ":"), ensure_ascii=False)
         try:
-            return acp(text)
-        except FrameError as error:
+            return acp(json.dumps(message, separators=(",", ":"), ensure_ascii=False))
+        except (FrameError, RecursionError) as error:
             log.warning("a message of the agent was dropped: %s", error)
             return _error(message.get("id"), INTERNAL_ERROR, f"Internal error: {error}")
 

@@ -29,7 +29,9 @@ def test_messages_survive_any_cuts(lines: list[str], step: int) -> None:
         b"\0\0\0\2{}",
         b'\0\0\0\x0a{"type":1}',
         b"\0\0\0\1\xff",
+        (100_000).to_bytes(4, "big") + b"[" * 100_000,
     ],
+    ids=["size", "text", "list", "no type", "type", "bytes", "deep"],
 )
 def test_what_is_no_frame_is_refused(data: bytes) -> None:
     with pytest.raises(FrameError):

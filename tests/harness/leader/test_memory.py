@@ -60,9 +60,11 @@ def test_every_open_request_gets_one_error() -> None:
 
 def test_what_is_no_message_is_passed_over() -> None:
     memory = Memory()
-    for line in (b"", b"x", b"[]", b'{"id":1}', b'{"id":1,"method":2}', b"\xff"):
+    deep = "[" * 100_000 + "]" * 100_000
+    lines = (b"", b"x", b"[]", b'{"id":1}', b'{"id":1,"method":2}', b'{"id":1,"method":["x"]}', b"\xff")
+    for line in (*lines, deep.encode(), b'{"id":[1],"method":"x"}'):
         memory.from_client(line)
-    for payload in ("", "x", "[]", '{"id":{}}'):
+    for payload in ("", "x", "[]", '{"id":{}}', deep):
         memory.from_leader(payload)
     assert memory.lost() == []
     assert memory.replay() == []

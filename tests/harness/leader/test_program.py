@@ -10,6 +10,7 @@ import secrets
 import signal
 import socket
 import sys
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,34 @@ async def test_a_hook_of_a_killed_driver_lets_nothing_run(house: House) -> None:
                 break
             await asyncio.sleep(0.05)
     assert not marker.exists()
+
+
+@pytest.mark.parametrize("method", ["session/new", "session/load"])
+async def test_a_session_that_opens_for_a_killed_bridge_does_not_stay(house: House, method: str) -> None:
+    leader = await house.leader()
+    killed, other = await house.bridge(), await house.bridge()
+    session = str(uuid.uuid4())
+    params: Message = {"cwd": str(house.folder), "mcpServers": [], "_meta": {"sessionId": session}}
+    if method == "session/load":
+        await killed.call("session/new", **params)
+        await killed.call("session/prompt", sessionId=session, prompt=prompt({"text": "kept"}))
+        await killed.call("session/close", sessionId=session)
+        params |= {"sessionId": session, "_meta": {}}
+    leader.send_signal(signal.SIGSTOP)  # it finds the request and the end of its bridge together
+    killed.ask(method, **params)
+    assert killed.process.stdin
+    await killed.process.stdin.drain()
+    killed.process.stdin.close()  # what was written goes out first
+    await killed.process.wait()
+    leader.send_signal(signal.SIGCONT)
+    await other.call("session/new", cwd=str(house.folder), mcpServers=[])  # the one before is open by now
+    async with asyncio.timeout(30):
+        while True:
+            listed = await other.call("_x.ai/sessions/list")
+            rows = {row["sessionId"]: row for row in listed.get("result", listed)["sessions"]}
+            if session not in rows or not rows[session]["resident"]:
+                break
+            await asyncio.sleep(0.02)
 
 
 async def test_a_bridge_goes_on_behind_another_leader_with_the_hooks_of_its_sessions(house: House) -> None:

@@ -213,6 +213,63 @@ def test_a_client_that_has_gone_gets_nothing_and_its_turn_goes_on() -> None:
     assert stage.told(update("s")) == []
 
 
+@pytest.mark.parametrize("chosen", [{}, {"sessionId": "s"}])
+def test_a_session_that_is_made_for_a_client_that_has_gone_is_evicted_then(chosen: Message) -> None:
+    stage = Stage()
+    (new,) = stage.router.from_client("a", request(1, "session/new", cwd="/", _meta=chosen))
+    stage.router.leave("a")
+    (evicted,) = stage.answer(new, {"sessionId": "s"})
+    assert (evicted.client, evicted.message["method"]) == (AGENT, "x.ai/internal/evict_sessions")
+    assert evicted.message["params"] == {"sessionIds": ["s"]}
+    assert stage.answer(new, {"sessionId": "s"}) == [], "answered twice"
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+def test_a_session_that_is_loaded_for_a_client_that_has_gone_is_evicted_again(method: str) -> None:
+    stage = Stage()
+    (load,) = stage.router.from_client("a", request(1, method, sessionId="s", cwd="/"))
+    (early,) = stage.router.leave("a")
+    assert stage.answer(load, {}) == [early], "at the first time it was not in memory yet"
+    (load,) = stage.router.from_client("b", request(1, method, sessionId="s", cwd="/"))
+    stage.opens("c", "s")
+    assert stage.router.leave("b") == []
+    assert stage.answer(load, {}) == [], "c has it"
+
+
+def test_a_session_that_its_client_asks_for_again_is_not_evicted() -> None:
+    """The client's bridge was killed; the next one asks for the session under the same id."""
+    stage = Stage()
+    (new,) = stage.router.from_client("a", request(1, "session/new", cwd="/", _meta={"sessionId": "s"}))
+    stage.router.leave("a")
+    (again,) = stage.router.from_client("b", request(1, "session/new", cwd="/", _meta={"sessionId": "s"}))
+    assert stage.answer(new, {"sessionId": "s"}) == []
+    assert [to.client for to in stage.answer(again, {"sessionId": "s"})] == ["b"]
+
+
+@pytest.mark.parametrize("number", [{"id": 4}, {"id": None}, {}])
+@pytest.mark.parametrize("method", [["x"], 5, None, {"a": 1}])
+def test_a_method_that_is_no_text_is_refused(number: Message, method: Any) -> None:
+    (to,) = Stage().router.from_client("a", {"jsonrpc": "2.0", "method": method, **number})
+    assert (to.client, to.message["id"], to.message["error"]["code"]) == ("a", number.get("id"), -32600)
+
+
+@pytest.mark.parametrize("number", [[1], {"x": 1}])
+@pytest.mark.parametrize("rest", [{"method": "x"}, {"result": {}}])
+def test_an_id_that_is_none_is_refused(number: Any, rest: Message) -> None:
+    (to,) = Stage().router.from_client("a", {"jsonrpc": "2.0", "id": number, **rest})
+    assert (to.client, to.message["id"], to.message["error"]["code"]) == ("a", None, -32600)
+
+
+@pytest.mark.parametrize("method", ["x.ai/internal/evict_sessions", "_x.ai/internal/evict_sessions"])
+def test_no_client_may_evict_a_session(method: str) -> None:
+    stage = Stage()
+    stage.opens("a", "s")
+    assert stage.router.from_client("b", notice(method, sessionIds=["s"])) == []
+    (to,) = stage.router.from_client("b", request(3, method, sessionIds=["s"], sessionId="s"))
+    assert (to.client, to.message["id"], to.message["error"]["code"]) == ("b", 3, -32601)
+    assert stage.told(update("s")) == ["a"], "and b has no part in it"
+
+
 def test_a_closed_session_has_no_subscribers() -> None:
     stage = Stage()
     stage.opens("a", "s")

@@ -103,14 +103,47 @@ async def test_a_request_and_its_answer(short_tmp: Path) -> None:
         assert (await second.hears())["result"] == "y"
 
 
-@pytest.mark.parametrize("payload", ["no json", "[]", 5])
-async def test_a_line_that_is_no_message_is_an_error_for_its_client(short_tmp: Path, payload: Any) -> None:
+DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("payload", "number"),
+    [
+        ("no json", None),
+        ("[]", None),
+        (5, None),
+        ('{"jsonrpc":"2.0","id":12,"method":["x"]}', 12),
+        ('{"jsonrpc":"2.0","id":8,"method":5}', 8),
+        (f'{{"jsonrpc":"2.0","id":9,"method":"x","params":{DEEP}}}', None),
+        (f'{{"jsonrpc":"2.0","id":{"[" * 900}{"]" * 900},"method":"x"}}', None),
+    ],
+    ids=["text", "list", "number", "unhashable method", "method", "deep", "deep id"],
+)
+async def test_a_line_that_is_no_message_is_an_error_for_its_client(
+    short_tmp: Path, payload: Any, number: int | None
+) -> None:
     async with Stage(short_tmp / "s") as stage:
         client = await stage.client()
+        await client.says({"id": "open", "method": "x"})
         client.writer.write(frame({"type": "acp", "payload": payload}))
-        assert (await client.hears())["error"]["code"] in (-32700, -32600)
-        client.writer.write(frame({"type": "ping"}))
-        assert (await client.next())["type"] == "pong"
+        answer = await client.hears()
+        assert (answer["id"], answer["error"]["code"] in (-32700, -32600)) == (number, True)
+        (message,) = stage.agents[0].got
+        stage.agents[0].send({"jsonrpc": "2.0", "id": message["id"], "result": "still there"})
+        assert (await client.hears())["result"] == "still there"
+
+
+async def test_an_answer_that_cannot_be_written_is_an_error(short_tmp: Path) -> None:
+    async with Stage(short_tmp / "s") as stage:
+        client = await stage.client()
+        await client.says({"id": 1, "method": "x"})
+        await stage.got(1)
+        result: Any = 1
+        for _ in range(5000):
+            result = [result]
+        stage.agents[0].send({"jsonrpc": "2.0", "id": stage.agents[0].got[0]["id"], "result": result})
+        answer = await client.hears()
+        assert (answer["id"], answer["error"]["code"]) == (1, -32603)
 
 
 async def test_what_it_says_of_itself(short_tmp: Path) -> None:
