@@ -128,6 +128,8 @@ class TurnDriver:
                     self._say(sheet.text())
         except ModelError as error:
             return self.turn.over(End("error", error=error))
+        except Exception as error:
+            return self.turn.over(End("error", error=self._broke(error)))
         return self.turn.over(End("end_turn"))
 
     async def run(self, message: str) -> End:
@@ -139,9 +141,7 @@ class TurnDriver:
             while not isinstance(step, End):
                 step = await self._take(step)
         except Exception as error:
-            _LOG.exception("session %s: a turn broke", self._parts.id)
-            text = f"the turn broke: {type(error).__name__}: {error}"
-            step = self.turn.failed(ModelError(Failure.API, text))
+            step = self.turn.failed(self._broke(error))
             assert isinstance(step, End)
         self._close_plan(step)
         return step
@@ -228,6 +228,11 @@ class TurnDriver:
             self._publish(self._state.updates.plan(done, at_end=True))
 
     # -- small things --------------------------------------------------------------------------------
+    def _broke(self, error: Exception) -> ModelError:
+        """A failure of our own; its prompt is answered all the same."""
+        _LOG.error("session %s: a turn broke", self._parts.id, exc_info=error)
+        return ModelError(Failure.API, f"the turn broke: {type(error).__name__}: {error}")
+
     def _always_approve(self, argument: str) -> None:
         wish = approval_wish(argument, self._parts.approves())
         if wish is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.session.commands import Sheet
 from tests.engines.scripted_model import ScriptedModel
 from tests.harness.agent.conftest import TestClient
 
@@ -72,7 +73,7 @@ async def test_nothing_to_summarise(client: TestClient, model: ScriptedModel) ->
 
 @pytest.mark.parametrize("spoiled", [{"text": "short"}, {"text": ""}, {"status": 400, "text": "no"}])
 async def test_a_poor_summary_loses_nothing(
-    client: TestClient, model: ScriptedModel, spoiled: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    client: TestClient, model: ScriptedModel, spoiled: dict[str, Any]
 ) -> None:
     model.own_answers["compaction"] = spoiled
     await client.turn(f"first {model.script([{'text': 'of the past'}])}")
@@ -85,6 +86,17 @@ async def test_a_poor_summary_loses_nothing(
     (call,) = model.calls(marker)
     assert "of the past" in call.text
     assert SUMMARY not in call.text
+
+
+async def test_a_command_that_breaks_is_answered(
+    client: TestClient, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Sheet) -> str:
+        raise RuntimeError("no sheet")
+
+    monkeypatch.setattr(Sheet, "context", broken)
+    assert "no sheet" in (await client.turn("/context"))["error"]["data"]["message"]
+    assert "result" in await client.turn("/compact")
 
 
 async def test_by_itself_when_the_window_is_nearly_full_and_not_for_ever(
