@@ -61,7 +61,7 @@ test-grok: .venv/installed-test $(GROK_STAMP) $(PI_STAMP)
 # What runs on either engine, once more on the embedded one: a selection, or all of it
 # (EMBEDDED_TESTS="tests/e2e tests/pi tests/chaos").
 EMBEDDED_TESTS ?= tests/chaos tests/pi/test_gates.py $(addprefix tests/e2e/test_, losses.py turns.py \
-	ends.py requests.py pi_gate.py lent_tools.py)
+	requests.py lent_tools.py)
 test-embedded: .venv/installed-test $(GROK_STAMP) $(PI_STAMP)
 	GROK_GATEWAY_TEST_ENGINE=harness $(PYTEST) -o cache_dir=.pytest_cache/embedded $(EMBEDDED_TESTS)
 
