@@ -240,13 +240,14 @@ class Gateway:
 
     # -- the engine -------------------------------------------------------------------------------
     @property
-    def end_without_a_judge(self) -> str:
+    def ends_without_a_judge(self) -> tuple[str, ...]:
         """How a turn ends whose tool nobody could judge any more.
 
         The original waits, to let the tool run in the end, and the gateway cancels the turn before that.
-        The embedded engine denies the tool at once, so that its turn goes on and ends by itself.
+        The embedded engine denies the tool at once, and its turn goes on: it ends by itself, unless the
+        gateway's cancel finds it still at work.
         """
-        return "end_turn" if self.embedded else "cancelled"
+        return ("cancelled", "end_turn") if self.embedded else ("cancelled",)
 
     # -- logs ------------------------------------------------------------------------------------
     def logs(self, lines: int = 30) -> str:

@@ -65,7 +65,7 @@ async def test_a_turn_whose_hook_was_open_is_cancelled(real: Gateway) -> None:
     turn = await client.start_prompt(session, steps({"tools": [touch(marker)]}, {"text": "end"}))
     await client.wait_for(lambda m: m.get("method") == "_x.ai/hooks/run")
     hang_up(bridge, real.paths.leader_socket)
-    assert (await client.answer_to(turn))["stopReason"] == real.end_without_a_judge
+    assert (await client.answer_to(turn))["stopReason"] in real.ends_without_a_judge
     assert not marker.exists()
     client.policy = allow_everything
     assert (await client.prompt(session, steps({"text": "alive"})))["stopReason"] == "end_turn"
