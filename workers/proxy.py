@@ -144,7 +144,7 @@ class Proxy:
             self._seams.show_replays(request.session_id or "")
         if rule.effect == "prompt":
             message = self._with_rules(message, request)
-        line = jsonrpc.replace_id(message.data, request.key)
+        line = message.with_id(request.key)
         if len(line) > SIZES.resend:
             request.again = False
         elif request.again or request.is_prompt:

@@ -15,9 +15,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["FrameError", "FrameReader", "acp", "frame"]
+__all__ = ["ID_KINDS", "FrameError", "FrameReader", "acp", "frame"]
 
 HEAD = 4
+#: What the id of a request may be; another one may be nested without end.
+ID_KINDS = (str, int, float, type(None))
 
 
 class FrameError(Exception):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 
+from harness.leader.frames import ID_KINDS
 from harness.limits import SIZES
 
 TYPE_CHECKING = False
@@ -23,8 +24,6 @@ __all__ = ["Memory"]
 _NOTICE = '{"jsonrpc":"2.0","method"'
 _OPENING = frozenset({"session/new", "session/load", "session/resume"})
 _ENDING = frozenset({"session/close", "session/delete", "_x.ai/session/close"})
-#: What an id may be; another one, which may be nested without end, is refused by the leader.
-_ID = (str, int, float, type(None))
 LOST = -32603
 
 
@@ -113,6 +112,6 @@ def _parse(line: bytes | str) -> Message | None:
         message = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(message, dict) or not isinstance(message.get("id"), _ID):
+    if not isinstance(message, dict) or not isinstance(message.get("id"), ID_KINDS):
         return None
     return message

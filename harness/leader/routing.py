@@ -26,6 +26,7 @@ import json
 from typing import Any, NamedTuple
 
 from gateway.wire.jsonrpc import INVALID_REQUEST, METHOD_NOT_FOUND
+from harness.leader.frames import ID_KINDS
 from harness.limits import SIZES
 
 __all__ = ["AGENT", "Overrun", "Router", "To"]
@@ -50,8 +51,6 @@ _REPLAYING = frozenset({"session/load", "session/resume"})
 _ENDING = frozenset({"session/close", "session/delete"})
 #: Only the router says it, and it says it to the agent.
 _EVICT = "x.ai/internal/evict_sessions"
-#: What the id of a request may be.
-_ID = (str, int, float, type(None))
 #: To the agent: its request has nobody to answer it.
 NOBODY = -32004
 
@@ -152,7 +151,7 @@ class Router:
         """A message of a registered client."""
         self._active = client
         number = message.get("id")
-        if not isinstance(number, _ID):
+        if not isinstance(number, ID_KINDS):
             return _refused(client, None, INVALID_REQUEST, "Invalid Request: an id is a text or a number")
         if "method" not in message:
             return self._reply(client, message)

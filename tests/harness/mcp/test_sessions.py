@@ -26,6 +26,17 @@ from tests.harness.mcp.support import ECHO, KEY, HttpMcp, Message, event, logged
 from tests.harness.mcp.support import opened as events_of
 
 
+def hold_back(http: HttpMcp) -> None:
+    """The server answers the first request when ``http.released`` is set."""
+
+    async def late(_: web.Request, message: Message) -> web.StreamResponse | None:
+        if message.get("method") == "initialize":
+            await http.released.wait()
+        return None
+
+    http.special = late
+
+
 async def test_two_sessions_never_see_each_others_tools(
     new_client: NewClient, http: HttpMcp, model: ScriptedModel, tmp_path: Path
 ) -> None:
@@ -101,12 +112,7 @@ async def test_a_turn_waits_a_moment_and_a_call_waits_for_its_server(
     monkeypatch.setattr(LIMITS, "mcp_turn", 0.05)
     client = new_client()
 
-    async def late(_: web.Request, message: Message) -> web.StreamResponse | None:
-        if message.get("method") == "initialize":
-            await http.released.wait()
-        return None
-
-    http.special = late
+    hold_back(http)
     script = model.script([search("echo"), use(text="late"), DONE])
     await opened(client, http.entry(), wait=False, yoloMode=True)
     turn = client.prompt(script)
@@ -145,12 +151,7 @@ async def test_who_does_not_look_on_gets_all_tools_in_the_first_turn(
     monkeypatch.setattr(LIMITS, "mcp_turn", 0)
     client = new_client()
 
-    async def late(_: web.Request, message: Message) -> web.StreamResponse | None:
-        if message.get("method") == "initialize":
-            await http.released.wait()
-        return None
-
-    http.special = late
+    hold_back(http)
     hints = {"nonInteractive": True}
     await opened(client, http.entry(), wait=False, yoloMode=True, startupHints=hints)
     script = model.script([DONE])
