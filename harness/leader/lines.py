@@ -3,7 +3,7 @@
 Sans-I/O, and linear in the length of a line: its pieces are kept apart until it is whole, for a line of many
 megabytes that is joined and searched again with every piece takes a bridge half a minute.
 
-`gateway.wire.ndjson.LineSplitter` does more, and what it imports takes as long as the whole start of a bridge.
+`gateway.wire.ndjson.LineSplitter` does more, and what it imports takes as long as all of a bridge's start.
 """
 
 from __future__ import annotations
