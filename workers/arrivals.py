@@ -162,11 +162,12 @@ class Arrivals:
         if len(self._heard) > 2 * SIZES.sessions:  # those of closed sessions
             self._heard = {known: at for known, at in self._heard.items() if known in self._ledger.sessions}
 
-    async def load(self, session_id: str, params: Any, then: Callable[[Any], None]) -> None:
+    async def load(self, session_id: str, params: Any, then: Callable[[Any], None], *, replays: bool) -> None:
         """A ``session/load`` of our own, once more after each silence; ``then(result)`` for the first answer.
 
-        Raises CallError.
+        ``replays``: there is something to replay.  Raises CallError.
         """
+        name = session_id if replays else ""
         limits, answered = self._ledger.limits, False
 
         def first(result: Any) -> None:
@@ -176,7 +177,7 @@ class Arrivals:
                 then(result)
 
         await insist(
-            lambda: self._link.call("session/load", params, limits.session_open, first),
+            lambda: self._link.call("session/load", params, limits.session_open, first, replays=name),
             limits.first_request,
             silent=lambda since: self._heard.get(session_id, -math.inf) < since,
         )

@@ -12,7 +12,7 @@ import asyncio
 import collections
 import dataclasses
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Literal, Protocol
 
 from gateway.wire import acp
@@ -23,6 +23,7 @@ from gateway.wire.limits import LIMITS, SIZES, Limits
 from gateway.wire.ndjson import Overlong
 from workers.bridge import Bridge, BridgeExit
 from workers.leader import LeaderWatch
+from workers.replay_order import ReplayOrder
 
 __all__ = ["CallError", "EngineError", "Link", "LinkOwner", "Loss"]
 
@@ -82,6 +83,7 @@ class Link:
         self._bridge: Bridge | None = None
         self._loss: asyncio.Future[Loss] = self._loop.create_future()
         self._calls = dict[bytes, tuple[asyncio.Future[Any], Callable[[Any], None] | None]]()
+        self._order = ReplayOrder()
         self._paused = False
         self.up = False
         self.generation = ""  #: of the leader that the present or last bridge belongs to
@@ -117,6 +119,7 @@ class Link:
     async def _one_bridge(self, info: LeaderInfo, cause: Literal["", "bridge", "leader"]) -> Loss:
         """Start a bridge and wait until it is lost."""
         self._loss = self._loop.create_future()
+        self._order = ReplayOrder()
         try:
             await self._start(info)
             self.generation = info.generation
@@ -181,13 +184,22 @@ class Link:
         self.send(notification_bytes(method, params))
 
     async def call(
-        self, method: str, params: Any, timeout: float, then: Callable[[Any], None] | None = None
+        self,
+        method: str,
+        params: Any,
+        timeout: float,
+        then: Callable[[Any], None] | None = None,
+        *,
+        replays: str = "",
     ) -> Any:
         """A request of our own: its result.  ``timeout`` in seconds.  Raises CallError.
 
         ``then(result)`` is called at once; whoever awaits goes on only after the lines behind the answer.
+        ``replays``: a session whose replay is to come before the answer.
         """
         key = self._owner.new_key()
+        if replays:
+            self.expect_replay(key, replays)
         future: asyncio.Future[Any] = self._loop.create_future()
         self._calls[key] = future, then
         try:
@@ -200,6 +212,7 @@ class Link:
             raise CallError(f"{method}: no answer within {timeout:g} s") from None
         finally:
             del self._calls[key]
+            self._order.forget(key)
 
     def ask(self, method: str, params: Any, then: Callable[[], None]) -> None:
         """A request of our own for whose answer nobody waits; ``then()`` follows, whatever it says."""
@@ -215,6 +228,16 @@ class Link:
 
         future.add_done_callback(answered)
         self.send(request_bytes(key, method, dump(params)))
+
+    def expect_replay(self, key: bytes, session_id: str | None) -> None:
+        """A ``session/load`` is about to be sent: its replay is to come before its answer.
+
+        None: nobody waits for the answer any more.
+        """
+        if session_id is None:
+            self._order.forget(key)
+        else:
+            self._order.expect(key, session_id)
 
     def pause_reading(self) -> None:
         """The client takes no more for now.  A bridge that is being made ready is read all the same."""
@@ -237,6 +260,20 @@ class Link:
         if self._loss.done():
             return  # what the lost bridge still says was settled without it
         line = parse_engine(data)
+        self._take(self._order.sort(line))
+        if line.kind == "response" and self._order.keeps(line.id_raw):
+            self._loop.call_later(self._limits.late_replay, self._replay_due, self._loss, line.id_raw)
+
+    def _replay_due(self, loss: asyncio.Future[Loss], key: bytes) -> None:
+        if loss is self._loss:  # else the bridge is another one
+            self._take(self._order.release(key))
+
+    def _take(self, lines: Iterable[EngineLine]) -> None:
+        for line in lines:
+            if not self._loss.done():
+                self._dispatch(line)
+
+    def _dispatch(self, line: EngineLine) -> None:
         call = self._calls.get(line.id_raw) if line.kind == "response" else None
         if call is None:
             self._owner.engine_line(line)

@@ -32,6 +32,7 @@ from workers.ledger import Ledger, Registry
 from workers.link import CallError, Link, Loss
 from workers.reattach import Reattach
 from workers.recovery import prompt_with_rules
+from workers.replay_order import wants_no_replay
 from workers.requests import Request, Step
 from workers.screening import Verdict
 from workers.seams import Seams
@@ -142,6 +143,8 @@ class Proxy:
             if not self._may_open(message, request):
                 return
             self._seams.show_replays(request.session_id or "")
+            if message.method == "session/load" and not wants_no_replay(message.params):
+                self.link.expect_replay(request.key, request.session_id or "")
         if rule.effect == "prompt":
             message = self._with_rules(message, request)
         line = message.with_id(request.key)
@@ -274,6 +277,7 @@ class Proxy:
         if request.step is Step.HELD:
             return f"{request.method}: no engine to take it: {self._leader.reason}"
         if request.step is Step.SENT:
+            self.link.expect_replay(request.key, None)
             self._lines.abandon(request)
         return f"{request.method}: the engine gave no answer in time"
 

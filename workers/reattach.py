@@ -128,7 +128,10 @@ class Reattach:
             seam.load_started()
         try:
             await self._arrivals.load(
-                session_id, params, lambda result: self._loaded(session, recovery, seam, result)
+                session_id,
+                params,
+                lambda result: self._loaded(session, recovery, seam, result),
+                replays=seam is not None,
             )
         except EngineError as error:
             log.warning("session %s cannot be loaded again: %s", session_id, error)

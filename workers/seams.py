@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable
 
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import EngineLine
+from gateway.wire.limits import SIZES
 from workers.engine_lines import EngineLines
 from workers.ledger import Ledger
-from workers.link import CallError, Link
+from workers.link import CallError, Link, Loss
 from workers.seam import Seam
 
 __all__ = ["Seams"]
@@ -117,9 +118,13 @@ class Seams:
         followed again depends on how fast it is.  A load behind its end is never followed by a gap.
         """
         limits, pause = self._ledger.limits, self._ledger.limits.seam_pause
+        in_vain = 0
         try:
             while self._seams.get(session_id) is seam and seam.state == "hole":
-                await self._load(session_id, seam)
+                in_vain = 0 if await self._load(session_id, seam) else in_vain + 1
+                if in_vain == SIZES.loads_in_vain:
+                    self._link.give_up(Loss("bridge", "its loads close no gap", hung_up=True))
+                    return
                 if seam.state == "hole":
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, limits.seam_pause_last)
@@ -132,18 +137,27 @@ class Seams:
             self.end(session_id)
             self._pass(seam.give_up())
 
-    async def _load(self, session_id: str, seam: Seam) -> None:
+    async def _load(self, session_id: str, seam: Seam) -> bool:
+        """Whether that brought anything."""
         session = self._ledger.sessions.get(session_id)
         if session is None:
             raise CallError("the session is closed")
 
+        brought = False
+
         def loaded(result: object) -> None:
+            nonlocal brought
             if self._seams.get(session_id) is seam:
-                self._pass(seam.load_finished())
+                frames = seam.load_finished()
+                brought = bool(frames)
+                self._pass(frames)
 
         seam.load_started()
         self.hide_replays(session_id)
-        await self._link.call("session/load", session.load_params(), self._ledger.limits.seam, loaded)
+        await self._link.call(
+            "session/load", session.load_params(), self._ledger.limits.seam, loaded, replays=session_id
+        )
+        return brought
 
     def _busy(self, session_id: str) -> bool:
         session = self._ledger.sessions.get(session_id)

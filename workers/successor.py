@@ -102,7 +102,10 @@ class Successor:
         # The new replay has what came before it.
         self.heard.lines = [line for line in self.heard.lines if line.session != session_id]
         params = Session(session_id, kept.params, self._loop.time()).load_params()
-        await self.link.call("session/load", params, self._limits.session_open, done)
+        at_work = any(request.session_id == session_id for request in record.requests.values())
+        await self.link.call(
+            "session/load", params, self._limits.session_open, done, replays=session_id if at_work else ""
+        )
 
     # -- the link (LinkOwner) ------------------------------------------------------------------
 

@@ -132,6 +132,7 @@ class Limits:
     install: float = _row(600, "npm fetches 50 MB and unpacks 166 MB")
     top: float = _row(1, "`top` looks again; faster would only flicker")
     model_answer: float = _row(60, "the offline model has streamed its answer long before")
+    late_replay: float = _row(0.5, "on one bridge in 100 it came up to 130 ms behind the answer to its load")
     seam: float = _row(10, "a load that closes a gap in a text: 20 ms; a busy machine may need seconds")
     seam_pause: float = _row(0.05, "after a load that lost a chunk; doubles, as each load may lose others")
     seam_pause_last: float = _row(1, "a text that streams too fast to be followed is shown this often")
@@ -233,6 +234,7 @@ class Sizes:
     audit_text: int = 200  # characters of one field of an audit record
     descriptors: int = 4096  # of one process: `sockets`, each with pipes, pidfd and journal
     held_lines: int = 4096  # engine lines held back at a seam
+    loads_in_vain: int = 3  # in a row, that bring nothing to a gap in a text; then another bridge must
     hook_tail: int = 64  # newest updates of a session, looked at for a tool call that stays alone
     hand_overs: int = 3  # tries with successors; then the journal must do
     claims: int = 1000  # ids in one packet that tells what a worker owns

@@ -89,7 +89,8 @@ async def test_a_turn_whose_end_was_lost_is_looked_up_by_the_next_bridge(client:
     bridge = await client.up()
     load = asked(bridge, "session/load")[0]
     update = {"sessionUpdate": "turn_completed", "prompt_id": "p1", "stop_reason": "end_turn"}
-    bridge.say({"method": "_x.ai/session_notification", "params": {"sessionId": "s1", "update": update}})
+    params = {"sessionId": "s1", "update": update, "_meta": {"isReplay": True}}
+    bridge.say({"method": "_x.ai/session/update", "params": params})
     bridge.answer(load["id"], {"models": {}})
     await settle()
     assert client.answer_to("1")["result"]["stopReason"] == "end_turn"
@@ -101,6 +102,7 @@ async def test_a_bridge_that_does_not_answer_is_given_up(client: Client) -> None
     client.send("session/prompt", named("p1"), "1")
     await pause(LIMITS.first_request + LIMITS.request)
     bridge = await client.up()
+    bridge.replay()
     bridge.answer(asked(bridge, "session/load")[0]["id"], {"models": {}})
     await pause(LIMITS.first_request)
     assert not asked(bridge, "session/prompt")  # it may be about to start

@@ -77,6 +77,12 @@ class FakeBridge:
         outcome = {"error": error} if error else {"result": result}
         self.say({"id": key, **outcome})
 
+    def replay(self, session: str = "s1") -> None:
+        """History for a load, before its answer."""
+        update = {"sessionUpdate": "background_tasks", "tasks": []}
+        params = {"sessionId": session, "update": update, "_meta": {"isReplay": True}}
+        self.say({"method": "_x.ai/session/update", "params": params})
+
     def say(self, message: dict[str, Any]) -> None:
         if not self.closed:
             self._on_line(json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode())
@@ -511,6 +517,7 @@ async def test_an_open_hook_is_cancelled_before_anything_else_on_the_next_bridge
     after = await client.up()
     assert [m["method"] for m in after.lines] == ["initialize", "session/cancel", "session/load"]
     update = {"sessionUpdate": "turn_completed", "prompt_id": "p1", "stop_reason": "cancelled"}
+    after.replay()
     after.say({"method": "_x.ai/session_notification", "params": {"sessionId": "s1", "update": update}})
     after.answer(after.lines[-1]["id"], {})
     await settle()
@@ -652,6 +659,7 @@ async def test_a_lost_turn_says_how_its_bridge_ended(client: Client) -> None:
     bridge.die()
     await settle()
     after = await client.up()
+    after.replay()
     after.answer(after.lines[-1]["id"], {})
     await settle()
     error = client.answer_to("1")["error"]
