@@ -169,7 +169,7 @@ class Seam:
         state: SeamState = "waiting"
         while self._held:
             update, line = self._held[0]
-            if state == "waiting" and update is not None:
+            if update is not None and (state == "waiting" or self._skips(update)):
                 state = self._judge(update)
                 if state == "hole":
                     break
@@ -196,6 +196,11 @@ class Seam:
         if update.text is not None or update.kind in _ENDS:  # the model call before it is over
             return "waiting" if update.load < self._loads else "hole"
         return "waiting"
+
+    def _skips(self, update: _Update) -> bool:
+        """Whether a chunk does not follow what the client has of its model call: another load made a gap."""
+        read = self._streams.get(update.stream) if update.text is not None else None
+        return read is not None and update.chunk > read.chunk + 1
 
     def _covered(self, update: _Update) -> bool:
         """Whether the client has this update already, through a replay."""

@@ -81,7 +81,6 @@ class Seams:
         Returns when they are whole; a fast stream is not waited for.
         """
         for session_id in session_ids:
-            self._standing.discard(session_id)
             if (seam := self._seams.get(session_id)) is not None:
                 seam.state = "hole"
                 self._start_mending(session_id, seam)
@@ -148,6 +147,8 @@ class Seams:
         def loaded(result: object) -> None:
             nonlocal brought
             if self._seams.get(session_id) is seam:
+                # Not before: a gap within the lines held looks like none as long as the first one fits.
+                self._standing.discard(session_id)
                 frames = seam.load_finished()
                 brought = bool(frames)
                 self._pass(frames)

@@ -306,3 +306,15 @@ def test_giving_up_lets_everything_held_through() -> None:
     assert seam.advance() == []
     assert text_of(seam.give_up()) == "five "
     assert seam.state == "settled"
+
+
+def test_a_gap_behind_a_chunk_that_fits_is_one_as_well() -> None:
+    """Another bridge's load makes it, while lines are held here."""
+    seam = Seam(SESSION, [chunk(1, "one ")])
+    for held in (chunk(2, "two "), chunk(4, "four "), chunk(5, "five ")):
+        seam.hold(held)
+    assert text_of(seam.advance()) == "two "
+    assert seam.state == "hole"
+    seam.load_started()
+    seam.replay(chunk(5, "one two three four five ", replay=True))
+    assert text_of(seam.load_finished()) == "three four five "

@@ -185,21 +185,37 @@ async def test_a_turn_that_ends_while_nobody_speaks_is_answered(scene: Move) -> 
 @move
 async def test_a_released_bridge_leaves_no_gap(scene: Move) -> None:
     """The successor's load costs the old bridge a chunk; its own load brings it back."""
+    await release(scene, fits=0)
+
+
+@move
+async def test_nor_one_behind_a_chunk_that_came_before_the_load(scene: Move) -> None:
+    await release(scene, fits=1)
+
+
+async def release(scene: Move, fits: int) -> None:
+    """``fits``: chunks that come while lines are held, before the successor's load."""
     scene.bridge.say(chunk("a", 1))
     scene.hold()
-    await scene.load(chunk("ab", 2, replay=True))  # chunk 2 reaches the old bridge never
-    scene.bridge.say(chunk("c", 3))
+    for number in range(fits):
+        scene.bridge.say(chunk("-", 2 + number))
+    await scene.load(
+        chunk("a" + fits * "-" + "b", 2 + fits, replay=True)
+    )  # its last chunk reaches the old bridge never
+    scene.bridge.say(chunk("c", 3 + fits))
     scene.bridge.say(asks(5, "_x.ai/hooks/run", HOOK))
     assert scene.old.proxy.holding.disturbed
     assert not [f for f in scene.old.frames if b"hooks/run" in f]
     releasing = asyncio.create_task(scene.old.proxy.holding.release())
     await settle()
     key = [k for k, m in scene.bridge.open.items() if m["method"] == "session/load"][-1]
-    scene.bridge.say(chunk("abc", 3, replay=True))
+    scene.bridge.say(chunk("d", 4 + fits))  # a stream does not wait
+    text = "a" + fits * "-" + "bcd"
+    scene.bridge.say(chunk(text, 4 + fits, replay=True))
     scene.bridge.answer(key, {"_meta": {"x.ai/runningPromptId": "p1"}})
     await releasing
     scene.frames = scene.old.frames
-    assert scene.text() == "abc"
+    assert scene.text() == text
     assert len(scene.asked("_x.ai/hooks/run")) == 1
     scene.old.respond(scene.asked("_x.ai/hooks/run")[0], {"decision": "deny"})
 
