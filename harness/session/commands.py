@@ -66,7 +66,7 @@ class Sheet:
     window: int
 
     def context(self) -> str:
-        percent = min(100, -(-self.tokens * 100 // self.window))
+        percent = min(100, (200 * self.tokens + self.window) // (2 * self.window))
         return f"**Context:** {self.tokens} of {self.window} tokens ({percent}%)"
 
     def text(self) -> str:

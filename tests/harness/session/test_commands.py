@@ -45,6 +45,9 @@ def test_the_sheet_of_a_session() -> None:
     sheet = Sheet("S", None, "/w", "m", 3, 1, 200)
     assert sheet.context() == "**Context:** 1 of 200 tokens (1%)"
     assert all(part in sheet.text() for part in ("(none)", "S", "/w", "m", "3", "1%"))
+    parts = [(4035, 2), (2663, 1), (5022, 3), (999, 0)]  # rounded, as in the original
+    for tokens, percent in parts:
+        assert f"({percent}%)" in Sheet("S", "t", "/w", "m", 3, tokens, 200_000).context()
     assert "(100%)" in Sheet("S", "t", "/w", "m", 3, 900, 200).context()
 
 
