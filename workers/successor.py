@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from gateway.wire.insist import insist
 from gateway.wire.jsonrpc import EngineLine
 from gateway.wire.limits import LIMITS, SIZES, Limits
 from gateway.wire.ndjson import Overlong
@@ -96,15 +97,20 @@ class Successor:
         loaded = self._loading[session_id] = Loaded()
 
         def done(result: Any) -> None:
-            loaded.result = result
-            self.heard.loads[session_id] = self._loading.pop(session_id)
+            if self._loading.get(session_id) is loaded:  # else it was sent twice
+                loaded.result = result
+                self.heard.loads[session_id] = self._loading.pop(session_id)
 
         # The new replay has what came before it.
         self.heard.lines = [line for line in self.heard.lines if line.session != session_id]
         params = Session(session_id, kept.params, self._loop.time()).load_params()
         at_work = any(request.session_id == session_id for request in record.requests.values())
-        await self.link.call(
-            "session/load", params, self._limits.session_open, done, replays=session_id if at_work else ""
+        name, limits = session_id if at_work else "", self._limits
+        # A load can be lost (`workers.arrivals`), and the hand-over would wait for it to the end of its time.
+        await insist(
+            lambda: self.link.call("session/load", params, limits.session_open, done, replays=name),
+            limits.first_request,
+            silent=lambda since: not loaded.replay,
         )
 
     # -- the link (LinkOwner) ------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.wire.handoff import Succession
+from gateway.wire.limits import LIMITS
 from gateway.wire.records import ConnectionRecord, GateClosed, GateOpened
 from tests.workers.test_proxy import PROMPT, Client, FakeBridge, run, settle
 from workers import link as link_module
@@ -218,6 +219,26 @@ async def release(scene: Move, fits: int) -> None:
     assert scene.text() == text
     assert len(scene.asked("_x.ai/hooks/run")) == 1
     scene.old.respond(scene.asked("_x.ai/hooks/run")[0], {"decision": "deny"})
+
+
+@move
+async def test_a_load_that_is_lost_is_sent_again(scene: Move) -> None:
+    scene.bridge.say(chunk("a", 1))
+    scene.hold()
+    loading = asyncio.create_task(scene.successor.load(scene.record, ["s1"]))
+    await settle()
+    lost = next(iter(scene.new_bridge.open))
+    await asyncio.sleep(LIMITS.first_request + 0.1)
+    (again,) = set(scene.new_bridge.open) - {lost}
+    assert scene.new_bridge.open[again]["params"] == scene.new_bridge.open[lost]["params"]
+    scene.new_bridge.say(chunk("ab", 2, replay=True))
+    for key in (again, lost):  # it was only late
+        scene.new_bridge.answer(key, {"_meta": {"x.ai/runningPromptId": "p1"}})
+    await loading
+    assert [line.is_replay for line in scene.successor.heard.loads["s1"].replay] == [True]
+    scene.old.proxy.holding.close()
+    scene.take()
+    assert scene.text() == "ab"
 
 
 @move
