@@ -41,8 +41,13 @@ class HookWatch:
         self._looks = set[asyncio.Task[None]]()
 
     def attached(self, session: Session) -> None:
-        """The session is loaded on a new bridge."""
-        if session.busy and session.has_hooks:
+        """The session is loaded on a new bridge.
+
+        With an open prompt it is watched although nothing runs: the turn may begin in a moment, or the
+        prompt be sent once more, and Grok was seen to lose the hook of such a turn.
+        """
+        prompts = self._ledger.requests.prompts(session.session_id)
+        if session.has_hooks and (session.busy or prompts):
             self._lost.attached(session.session_id, self._ledger.now())
             self._arm()
 
@@ -123,6 +128,10 @@ class HookWatch:
         self._arm()
 
     def _cancel(self, finding: Finding) -> None:
+        session = self._ledger.sessions.get(finding.session_id)
+        if session is None or not session.busy:
+            self._lost.ended(finding.session_id)  # the prompt came to nothing
+            return
         log.warning("session %s: its turn is cancelled, %s", finding.session_id, finding.why)
         self._ledger.counters["lost_hooks"] += 1
         self._link.notify("session/cancel", {"sessionId": finding.session_id})

@@ -212,7 +212,7 @@ class Link:
             raise CallError(f"{method}: no answer within {timeout:g} s") from None
         finally:
             del self._calls[key]
-            self._order.forget(key)
+            self._take(self._order.release(key))  # nobody waits: what was kept behind its answer passes
 
     def ask(self, method: str, params: Any, then: Callable[[], None]) -> None:
         """A request of our own for whose answer nobody waits; ``then()`` follows, whatever it says."""
@@ -235,7 +235,7 @@ class Link:
         None: nobody waits for the answer any more.
         """
         if session_id is None:
-            self._order.forget(key)
+            self._take(self._order.release(key))
         else:
             self._order.expect(key, session_id)
 

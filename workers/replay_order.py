@@ -48,10 +48,6 @@ class ReplayOrder:
         """A ``session/load`` is about to be written whose session has something to replay."""
         self._loads[key] = _Load(session_id)
 
-    def forget(self, key: bytes) -> None:
-        """Nobody waits for its answer any more."""
-        self._loads.pop(key, None)
-
     def keeps(self, key: bytes) -> bool:
         """Whether the answer has come and waits for its replay; `release` it in a moment."""
         return bool(self._loads[key].kept) if key in self._loads else False
@@ -74,7 +70,7 @@ class ReplayOrder:
         return [line]
 
     def release(self, key: bytes) -> list[EngineLine]:
-        """What was kept back, in order."""
+        """What was kept back, in order; nothing is kept for this request any more."""
         load = self._loads.pop(key, None)
         if load is None:
             return []

@@ -183,7 +183,10 @@ class _Run:
         if (text := scene.bystander.text(scene.own_session)) != scene.text:
             await asyncio.sleep(SILENCE)
             later = scene.bystander.text(scene.own_session)[len(text) :]
-            self._problem(f"bystander's text is not whole: {text!r}, later {later!r}")
+            kept = await scene.bystander.recorded(
+                scene.own_session, scene.gateway.work, **scene.hooks()
+            )  # Grok itself may have no more
+            self._problem(f"bystander's text is not whole: {text!r}, later {later!r}, on record {kept!r}")
 
     async def _all_gone(self) -> None:
         left = await asyncio.to_thread(self.gateway.carriers_after, LEFT)

@@ -227,6 +227,15 @@ class Client:
         """The agent's text in a session, replay left out."""
         return "".join(text_of(m, session) for m in self.messages[since:])
 
+    async def recorded(self, session: str, cwd: Path, **meta: Any) -> str:
+        """The agent's text in a session as the engine keeps it: loads the session once more."""
+        since = len(self.messages)
+        params = {"sessionId": session, "cwd": str(cwd), "mcpServers": [], "_meta": meta}
+        await self.call("session/load", params)
+        replay = [m["params"]["update"] for m in self.messages[since:] if "isReplay" in str(m)]
+        chunks = [update for update in replay if update["sessionUpdate"] == "agent_message_chunk"]
+        return "".join(chunk["content"]["text"] for chunk in chunks)
+
     # -- the end ---------------------------------------------------------------------------------
     async def close(self) -> None:
         """Close in order."""

@@ -241,17 +241,6 @@ def lent(message: dict[str, Any]) -> Any:
     return {"jsonrpc": "2.0", "id": 1, "result": {"tools": [tool]}}
 
 
-async def recorded(client: Client, session: str, gateway: Gateway) -> str:
-    """The text of a session's one turn as the engine keeps it."""
-    since = len(client.messages)
-    await client.call("session/load", {"sessionId": session, "cwd": str(gateway.work), "mcpServers": []})
-    replay = [
-        m["params"] for m in client.messages[since:] if "isReplay" in m.get("params", {}).get("_meta", {})
-    ]
-    chunks = [p["update"]["content"] for p in replay if p["update"]["sessionUpdate"] == "agent_message_chunk"]
-    return "".join(chunk["text"] for chunk in chunks)
-
-
 async def test_rolling_restart_under_ten_streaming_turns(real: Gateway) -> None:
     """`restart workers`: each client is asked to come back, perhaps twice; no turn is lost."""
     text = words(500)
@@ -267,7 +256,7 @@ async def test_rolling_restart_under_ten_streaming_turns(real: Gateway) -> None:
             await asyncio.wait({answer, client.closed}, return_when=asyncio.FIRST_COMPLETED)
             if answer.done() and not answer.exception():
                 got = client.text(session)
-                kept = await recorded(client, session, real)
+                kept = await client.recorded(session, real.work)
                 await client.close()
                 return answer.result(), got, kept, moves
             with contextlib.suppress(Exception):
