@@ -212,7 +212,7 @@ class Link:
             raise CallError(f"{method}: no answer within {timeout:g} s") from None
         finally:
             del self._calls[key]
-            self._take(self._order.release(key))  # nobody waits: what was kept behind its answer passes
+            self.expect_no_more(key)
 
     def ask(self, method: str, params: Any, then: Callable[[], None]) -> None:
         """A request of our own for whose answer nobody waits; ``then()`` follows, whatever it says."""
@@ -229,15 +229,13 @@ class Link:
         future.add_done_callback(answered)
         self.send(request_bytes(key, method, dump(params)))
 
-    def expect_replay(self, key: bytes, session_id: str | None) -> None:
-        """A ``session/load`` is about to be sent: its replay is to come before its answer.
+    def expect_replay(self, key: bytes, session_id: str) -> None:
+        """A ``session/load`` is about to be sent: its replay is to come before its answer."""
+        self._order.expect(key, session_id)
 
-        None: nobody waits for the answer any more.
-        """
-        if session_id is None:
-            self._take(self._order.release(key))
-        else:
-            self._order.expect(key, session_id)
+    def expect_no_more(self, key: bytes) -> None:
+        """Its replay is waited for no longer: the answer passes, if it has come, and what came behind it."""
+        self._take(self._order.release(key))
 
     def pause_reading(self) -> None:
         """The client takes no more for now.  A bridge that is being made ready is read all the same."""
@@ -266,7 +264,7 @@ class Link:
 
     def _replay_due(self, loss: asyncio.Future[Loss], key: bytes) -> None:
         if loss is self._loss:  # else the bridge is another one
-            self._take(self._order.release(key))
+            self.expect_no_more(key)
 
     def _take(self, lines: Iterable[EngineLine]) -> None:
         for line in lines:

@@ -277,7 +277,7 @@ class Proxy:
         if request.step is Step.HELD:
             return f"{request.method}: no engine to take it: {self._leader.reason}"
         if request.step is Step.SENT:
-            self.link.expect_replay(request.key, None)
+            self.link.expect_no_more(request.key)
             self._lines.abandon(request)
         return f"{request.method}: the engine gave no answer in time"
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from gateway.wire import acp
 from gateway.wire.jsonrpc import EngineLine
 
 __all__ = ["ReplayOrder", "wants_no_replay"]
 
 #: Live updates that every load brings about, behind its replay.
 _NEWS = frozenset({"background_tasks", "available_commands_update", "model_changed"})
-_CHUNKS = frozenset({"agent_message_chunk", "agent_thought_chunk"})
 
 
 def wants_no_replay(params: Any) -> bool:
@@ -75,7 +75,7 @@ class ReplayOrder:
         if load is None:
             return []
         # A chunk that the replay has, too, came before it; in the usual order the leader leaves it out.
-        return [line for line in load.kept if line.update not in _CHUNKS or _event(line) > load.event]
+        return [line for line in load.kept if line.update not in acp.CHUNKS or _event(line) > load.event]
 
     def _answered(self, line: EngineLine) -> list[EngineLine]:
         load = self._loads.get(line.id_raw)
@@ -89,7 +89,4 @@ class ReplayOrder:
 
 
 def _event(line: EngineLine) -> int:
-    """The number of an update in the leader's count of events; 0 without one."""
-    meta = line.params.get("_meta")
-    number = str(meta.get("eventId", "")).rpartition("-")[2] if isinstance(meta, dict) else ""
-    return int(number) if number.isdecimal() else 0
+    return acp.event_number(line.params.get("_meta")) or 0

@@ -21,11 +21,12 @@ import json
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from gateway.wire import acp
+
 __all__ = ["Seam", "SeamState"]
 
 SeamState = Literal["waiting", "hole", "settled"]
 
-_CHUNKS = ("agent_message_chunk", "agent_thought_chunk")
 #: Updates after which no chunk of the model call before them can come any more.
 _ENDS = ("tool_call", "turn_completed", "response_completed")
 _FINAL = ("completed", "failed")
@@ -71,7 +72,7 @@ class _Update:
     def text(self) -> str | None:
         """Text of a chunk; None if it is none."""
         content = self.update.get("content")
-        return content.get("text") if self.kind in _CHUNKS and isinstance(content, dict) else None
+        return content.get("text") if self.kind in acp.CHUNKS and isinstance(content, dict) else None
 
     @property
     def stream(self) -> _Stream:
@@ -83,9 +84,7 @@ class _Update:
 
     @property
     def event(self) -> int | None:
-        """Position in the leader's one count of events; None for an update without."""
-        number = str(self.meta.get("eventId", "")).rpartition("-")[2]
-        return int(number) if number.isdecimal() else None
+        return acp.event_number(self.meta)
 
     def line(self, **changes: Any) -> bytes:
         """The update as a live one: no replay marks, the live method's name, ``changes`` put in."""

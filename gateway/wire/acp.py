@@ -17,6 +17,7 @@ from gateway.wire.jsonrpc import error_bytes
 from gateway.wire.limits import Limits
 
 __all__ = [
+    "CHUNKS",
     "GUARDED",
     "INITIALIZE",
     "RULES",
@@ -24,6 +25,7 @@ __all__ = [
     "ErrorCode",
     "Rule",
     "canonical_method",
+    "event_number",
     "gateway_error",
     "is_extension",
 ]
@@ -37,6 +39,8 @@ QUESTION = "_x.ai/ask_user_question"
 PLAN_APPROVAL = "_x.ai/exit_plan_mode"
 GUARDED = frozenset({PERMISSION, HOOK, QUESTION, PLAN_APPROVAL})
 
+#: Updates that carry a part of a text.
+CHUNKS = frozenset({"agent_message_chunk", "agent_thought_chunk"})
 #: Notifications of the engine that the gateway acts on or changes.
 SESSION_UPDATE = "session/update"
 SESSION_NOTIFICATION = "_x.ai/session_notification"
@@ -205,3 +209,9 @@ RULES: Mapping[str, Rule] = {
     "_x.ai/task/kill": Rule("request", "must", "request"),
     GATE_ACK: Rule("notification", "no", None, "gate_ack"),
 }
+
+
+def event_number(meta: Any) -> int | None:
+    """Position of an update in the leader's one count of events, by its ``_meta``; None without one."""
+    number = str(meta.get("eventId", "")).rpartition("-")[2] if isinstance(meta, dict) else ""
+    return int(number) if number.isdecimal() else None

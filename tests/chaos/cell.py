@@ -183,9 +183,8 @@ class _Run:
         if (text := scene.bystander.text(scene.own_session)) != scene.text:
             await asyncio.sleep(SILENCE)
             later = scene.bystander.text(scene.own_session)[len(text) :]
-            kept = await scene.bystander.recorded(
-                scene.own_session, scene.gateway.work, **scene.hooks()
-            )  # Grok itself may have no more
+            # Grok itself may have no more.
+            kept = await scene.bystander.recorded(scene.own_session, scene.gateway.work, **scene.hooks())
             self._problem(f"bystander's text is not whole: {text!r}, later {later!r}, on record {kept!r}")
 
     async def _all_gone(self) -> None:
